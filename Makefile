@@ -15,7 +15,7 @@ PEERS_BIN = LUNAR_BIN=$(BUILT)/lunar
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format clippy deny unit release tests programs examples static java java-lab lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java papers
+.PHONY: help run test check lint format clippy deny unit release tests programs examples static java java-lab lab doc soak fuzz conformance conformance-tables pictures lab-kernel package bench bench-full bench-compare bench-java papers
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ conformance: ## Run the libiscsi suite and write CONFORMANCE.md
 
 conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code alone
 	$(CARGO) run --locked -p lunar-lab -- conformance-tables
+
+pictures: ## Draw the pictures of README.md from the documents that they show
+	$(CARGO) run --locked -p xtask -- pictures
 
 lab-kernel: ## A Debian 6.1 kernel in a QEMU guest: the quick start, a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
 	@scripts/setup kernel

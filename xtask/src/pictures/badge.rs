@@ -7,13 +7,13 @@ pub(super) const NEUTRAL: &str = "#1f6feb";
 /// Colour of a value that is an achievement.
 pub(super) const GOOD: &str = "#1a7f37";
 
-/// Width of a letter, in pixels; `textLength` makes every font fit.
-const LETTER: usize = 7;
+/// Width of two letters, in pixels; `textLength` makes every font fit.
+const TWO_LETTERS: usize = 13;
 const PADDING: usize = 7;
 const HEIGHT: usize = 20;
 
 pub(super) fn draw(label: &str, value: &str, colour: &str) -> String {
-    let text_width = |text: &str| text.chars().count() * LETTER;
+    let text_width = |text: &str| text.chars().count() * TWO_LETTERS / 2;
     let left = text_width(label) + 2 * PADDING;
     let right = text_width(value) + 2 * PADDING;
     let text = |text: &str, x: usize| {

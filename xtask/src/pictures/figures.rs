@@ -126,7 +126,7 @@ fn numbers_before(text: &str, texts: &[&str]) -> Result<Vec<u32>> {
 
 /// A number without decimals, in groups of three digits.
 fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
+    let digits = format!("{:.0}", number.round());
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index) % 3 == 0 {
@@ -159,16 +159,15 @@ mod tests {
         let text = "| **pass** | tgt | CPU of the target | at most 0.25 | 0.12 (1 to 2) | a |\n\
                     | **pass** | tgt | IOPS, reads | at least 4 | 8.53 (7 to 9) | a |\n\
                     | b | lunar | tgt aio | IOPS | 0.82 (0.7 to 0.8) | theirs is ahead |\n\
-                    ### a\n| lunar | 442208 (1 to 2) | 1811.3 |\n### b\n| tgt | 7 (1 to 2) | 0.5 |\n";
+                    ### a\n| lunar | 442208 (1 to 2) | 1811.3 |\n\
+                    ### b\n| tgt | 7 (1 to 2) | 0.5 |\n";
         assert_eq!(ratio(text, "a", "tgt")?, 8.53);
         assert_eq!(ratio(text, "b", "tgt aio")?, 0.82);
         assert!(ratio(text, "b", "tgt").is_err());
         assert_eq!(median(text, "a", "lunar")?, (442_208.0, 1811.3));
         assert!(median(text, "a", "tgt").is_err());
-        assert_eq!(
-            [grouped(442_208.0), grouped(868.5), grouped(1e6)],
-            ["442,208", "868", "1,000,000"]
-        );
+        let texts = [442_208.0, 868.5, 1e6].map(grouped);
+        assert_eq!(texts, ["442,208", "869", "1,000,000"]);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Pictures of README.md: badges, a plot and a terminal session, drawn from documents of the
 //! repository.
 //!
-//! `cargo run -p xtask -- pictures` writes them to `docs/images`; tidy compares them.
+//! `make pictures` writes them to `docs/images`; tidy compares them.
 
 mod badge;
 mod figures;

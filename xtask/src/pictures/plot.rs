@@ -29,10 +29,10 @@ const ROW: usize = 38;
 const STYLE: &str = "<style>
 .card { fill: #ffffff; stroke: #d0d7de } text { fill: #1f2328; font: 13px sans-serif }
 .title { font-weight: bold } .bar { fill: #1f6feb } .behind { fill: #bc4c00 }
-.one { stroke: #59636e; stroke-dasharray: 3 3 }
+.one { stroke: #1f2328; stroke-width: 1.5 }
 @media (prefers-color-scheme: dark) {
 .card { fill: #0d1117; stroke: #3d444d } text { fill: #f0f6fc }
-.bar { fill: #4493f8 } .behind { fill: #f0883e } .one { stroke: #9198a1 } }
+.bar { fill: #4493f8 } .behind { fill: #f0883e } .one { stroke: #f0f6fc } }
 </style>
 ";
 
@@ -41,7 +41,7 @@ pub(super) fn draw(performance: &str) -> Result<String> {
     let mut body = format!(
         "{STYLE}<rect class=\"card\" x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n\
          <text class=\"title\" x=\"{MARGIN}\" y=\"22\">Requests per second, Lunar ÷ tgt</text>\n\
-         <text x=\"{MARGIN}\" y=\"40\">The dashed line is tgt.</text>\n",
+         <text x=\"{MARGIN}\" y=\"40\">The vertical lines are tgt.</text>\n",
         WIDTH - 1,
         height - 1
     );

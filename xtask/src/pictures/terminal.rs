@@ -24,13 +24,14 @@ pub(super) fn draw(recording: &str) -> String {
     let mut body = format!(
         "<rect width=\"{width}\" height=\"{height}\" rx=\"6\" fill=\"#0d1117\"/>\n\
          <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"14\" \
-         fill=\"#c9d1d9\" xml:space=\"preserve\">\n"
+         fill=\"#c9d1d9\">\n"
     );
     for (index, (is_command, row)) in rows.iter().enumerate() {
         let colour = if *is_command { " fill=\"#7ee787\"" } else { "" };
         let length = row.chars().count() as f64 * LETTER;
         let y = MARGIN + index * ROW + 14;
-        let row = escaped(row);
+        // Renderers collapse plain spaces.
+        let row = escaped(row).replace(' ', "\u{a0}");
         // A String takes every write.
         let _ = writeln!(
             body,

@@ -14,7 +14,7 @@ pub(super) fn check(sources: &[Source], root: &Path) -> Result<Vec<Problem>> {
     let mut problems = Vec::new();
     for picture in pictures::draw(root)? {
         if find(&picture.path).is_none_or(|source| source.text != picture.svg) {
-            let what = "differs from its document: cargo run -p xtask -- pictures";
+            let what = "differs from its document: make pictures";
             problems.push(Problem { file: picture.path.clone(), line: 0, what: what.into() });
         }
         if !readme.text.contains(&format!("]({})", picture.path)) {
