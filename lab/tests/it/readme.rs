@@ -64,6 +64,7 @@ END
         cmp <(head -c 16M /dev/zero) ../foreign/vm.img\n",
 };
 
+const README: &str = "README.md";
 const USING: &str = "docs/using.md";
 const OPERATING: &str = "docs/operating.md";
 const ACCESS: &str = "docs/access.md";
@@ -114,6 +115,13 @@ fn walk_beside(document: &str, title: &str, foreign: Option<ForeignServer>) -> R
         walked.outputs()
     );
     Ok(())
+}
+
+/// Goal: the disk of the quick start is the one that its client's commands name; the guest of
+/// `lab/kernel/run mount` runs these.
+#[test]
+fn quick_start() -> Result<()> {
+    walk(README, "Quick start")
 }
 
 #[test]
