@@ -15,7 +15,7 @@ PEERS_BIN = LUNAR_BIN=$(BUILT)/lunar
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format clippy deny unit release tests programs examples static java java-lab lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java papers
+.PHONY: help run test check lint format clippy deny unit release tests programs examples static java java-lab lab doc soak fuzz conformance conformance-tables pictures lab-kernel package bench bench-full bench-compare bench-java papers
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,7 +67,7 @@ static:
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
 
-java-lab: tests ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
+java-lab: tests ## The Java initiator against our server, tgt and istgt; the chapter of docs/java.md; two minutes
 	@$(PEERS_BIN) scripts/java-lab
 	@$(PEERS_BIN) scripts/java-readme
 
@@ -96,11 +96,15 @@ fuzz: ## Each fuzz target for a minute (FUZZ_SECONDS=60); docs/fuzz.md is the lo
 conformance: ## Run the libiscsi suite and write CONFORMANCE.md
 	@scripts/setup test
 	$(CARGO) run --locked -p lunar-lab -- conformance
+	$(CARGO) run --locked -p xtask -- pictures
 
 conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code alone
 	$(CARGO) run --locked -p lunar-lab -- conformance-tables
 
-lab-kernel: ## A Debian 6.1 kernel in a QEMU guest: a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
+pictures: ## Draw the pictures of README.md from the documents that they show
+	$(CARGO) run --locked -p xtask -- pictures
+
+lab-kernel: ## A Debian 6.1 kernel in a QEMU guest: the quick start, a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
 	@scripts/setup kernel
 	$(CARGO) build --release --locked -p lunar-san
 	lab/kernel/run
@@ -116,6 +120,7 @@ bench-full: ## All cells; writes docs/performance.md and .json, docs/profiles, a
 	@mkdir -p target
 	$(CARGO) run --release --locked -p lunar-lab -- scale --json target/bench-scale.json
 	$(CARGO) run --release --locked -p lunar-lab -- target --full --goals-from target/bench-scale.json --rounds 5 --directory target --json docs/performance.json --markdown docs/performance.md --profiles docs/profiles --html target/bench.html $(BENCH_ARGS)
+	$(CARGO) run --locked -p xtask -- pictures
 	@for picture in docs/profiles/*.svg; do grep -q "$$(basename "$$picture")" docs/performance.md || rm -f "$$picture"; done
 
 bench-compare: ## Two builds in turns: make bench-compare REV=HEAD~1; some five minutes and a build

@@ -1,8 +1,9 @@
 //! Checks and generators of the project: `tidy` (a test), the table of syncs, the lists of RFC
-//! sections, and a runner of the test programs.
+//! sections, the pictures of README.md, and a runner of the test programs.
 
 #[cfg(test)]
 mod ci;
+pub mod pictures;
 pub mod rfc;
 pub mod syncs;
 pub mod test_programs;

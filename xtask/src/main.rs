@@ -1,5 +1,5 @@
-//! `cargo run -p xtask -- tidy | test [--without-peers] | mutate-syncs [PART] | rfc-sections
-//! FILE...`.
+//! `cargo run -p xtask -- tidy | pictures | test [--without-peers] | mutate-syncs [PART] |
+//! rfc-sections FILE...`.
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 
@@ -7,6 +7,10 @@ fn main() -> Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("tidy") => tidy(),
+        Some("pictures") => {
+            xtask::pictures::write(&xtask::workspace_root())?;
+            Ok(ExitCode::SUCCESS)
+        }
         Some("test") => test(arguments.next().as_deref()),
         Some("mutate-syncs") => mutate_syncs(&arguments.next().unwrap_or_default()),
         Some("rfc-sections") => {
@@ -16,8 +20,8 @@ fn main() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         _ => bail!(
-            "usage: cargo run -p xtask -- tidy | test [--without-peers] | mutate-syncs [PART] | \
-             rfc-sections RFC-TEXT..."
+            "usage: cargo run -p xtask -- tidy | pictures | test [--without-peers] | \
+             mutate-syncs [PART] | rfc-sections RFC-TEXT..."
         ),
     }
 }

@@ -1,5 +1,5 @@
-//! Chapters of README.md, docs/guide.md and docs/switch.md, run as written, in namespaces where
-//! their ports and addresses are free.
+//! Chapters of the documents, run as written, in namespaces where their ports and addresses are
+//! free.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar;
@@ -65,7 +65,9 @@ END
 };
 
 const README: &str = "README.md";
-const GUIDE: &str = "docs/guide.md";
+const USING: &str = "docs/using.md";
+const OPERATING: &str = "docs/operating.md";
+const ACCESS: &str = "docs/access.md";
 const SWITCH: &str = "docs/switch.md";
 
 /// Runs a chapter of a document in an empty folder, with `lunar` in the search path.
@@ -115,19 +117,26 @@ fn walk_beside(document: &str, title: &str, foreign: Option<ForeignServer>) -> R
     Ok(())
 }
 
+/// Goal: the disk of the quick start is the one that its client's commands name; the guest of
+/// `lab/kernel/run mount` runs these.
+#[test]
+fn quick_start() -> Result<()> {
+    walk(README, "Quick start")
+}
+
 #[test]
 fn use_the_demo_disk() -> Result<()> {
-    walk(README, "Use the demo disk")
+    walk(USING, "Use the demo disk")
 }
 
 #[test]
 fn use_the_disks_of_other_targets() -> Result<()> {
-    walk(GUIDE, "Use the disks of other targets")
+    walk(USING, "Use the disks of other targets")
 }
 
 #[test]
 fn join_disks_to_a_pool() -> Result<()> {
-    walk(GUIDE, "Join disks to a pool")
+    walk(OPERATING, "Join disks to a pool")
 }
 
 #[test]
@@ -139,27 +148,27 @@ fn two_targets_one_switch_one_host() -> Result<()> {
 /// stopped it.
 #[test]
 fn a_foreign_tgtd_is_not_touched() -> Result<()> {
-    walk_beside(GUIDE, "Use the disks of other targets", Some(FOREIGN_TGTD))
+    walk_beside(USING, "Use the disks of other targets", Some(FOREIGN_TGTD))
 }
 
 #[test]
 fn serve_disks_of_your_own() -> Result<()> {
-    walk(README, "Serve disks of your own")
+    walk(OPERATING, "Serve disks of your own")
 }
 
 #[test]
 fn access_control() -> Result<()> {
-    walk(GUIDE, "Access control")
+    walk(ACCESS, "Access control")
 }
 
 #[test]
 fn operation() -> Result<()> {
-    walk(GUIDE, "Operation")
+    walk(OPERATING, "Operation")
 }
 
 /// Fault: the chapter ended every server on the machine with the same command line, and if its own
 /// server did not run, `lunar ctl` changed another one.
 #[test]
 fn a_foreign_server_is_not_touched() -> Result<()> {
-    walk_beside(GUIDE, "Operation", Some(FOREIGN_LUNAR))
+    walk_beside(OPERATING, "Operation", Some(FOREIGN_LUNAR))
 }

@@ -9,6 +9,7 @@ mod leftovers;
 mod lengths;
 mod links;
 mod names;
+mod pictures;
 mod prose;
 mod sections;
 
@@ -80,13 +81,15 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
             problems.extend(java::check(source));
         }
         if source.is_markdown() {
-            problems.extend(links::check(source, root));
+            problems.extend(links::check(source, &sources, root));
         }
     }
     problems.extend(no_std(&sources));
     problems.extend(prose::check(&sources));
     problems.extend(names::check(&sources));
     problems.extend(java::check_versions(&sources));
+    problems.extend(links::check_contents(&sources));
+    problems.extend(pictures::check(&sources, root)?);
     Ok(problems)
 }
 
