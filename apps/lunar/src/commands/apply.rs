@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// Apply a configuration to the running daemon: all of it, or nothing
 ///
-/// Without --api, the daemon is the one that the configuration describes: at the address of its api
-/// table, else with its socket in the directory `state`, beside its disks or in a runtime directory.
+/// Without --api, the daemon is the one that the configuration describes: at the address of its
+/// api table, else with its socket in the directory `state`, beside its disks or in a runtime
+/// directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar apply /etc/lunar/lunar.toml --dry-run\n  \
