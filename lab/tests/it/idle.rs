@@ -16,7 +16,7 @@ const RESIDENT_MAX: u64 = 16 << 20;
 const PRIVATE_MAX: u64 = 6 << 20;
 
 /// The same in a debug build, whose futures and stacks are larger.
-const PRIVATE_MAX_DEBUG: u64 = 8 << 20;
+const PRIVATE_MAX_DEBUG: u64 = 7 << 20;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
