@@ -308,12 +308,23 @@ impl ServerProcess {
         status_bytes(self.id(), "VmRSS:")
     }
 
-    /// Returns its resident memory in bytes without the pages of files: its program and libraries.
+    /// Returns its resident memory in bytes without the mappings of files: its program and
+    /// libraries, whose relocated pages the kernel counts as anonymous (`RssAnon`).
     ///
     /// # Errors
     /// The process has ended.
     pub fn private_bytes(&self) -> Result<u64> {
-        Ok(status_bytes(self.id(), "RssAnon:")? + status_bytes(self.id(), "RssShmem:")?)
+        let mappings = std::fs::read_to_string(format!("/proc/{}/smaps", self.id()))?;
+        let (mut anonymous_kib, mut is_of_file) = (0, false);
+        for line in mappings.lines() {
+            match line.split_whitespace().collect::<Vec<_>>()[..] {
+                ["Anonymous:", kib, _] if !is_of_file => anonymous_kib += kib.parse::<u64>()?,
+                // proc(5): address, permissions, offset, device, inode, and perhaps a path.
+                [_, _, _, _, inode, ..] if !line.contains("kB") => is_of_file = inode != "0",
+                _ => {}
+            }
+        }
+        Ok((anonymous_kib << 10) + status_bytes(self.id(), "RssShmem:")?)
     }
 
     /// Returns the number of bytes that its threads of this name wrote by write(2), pwrite(2) and

@@ -13,24 +13,18 @@ use std::time::{Duration, Instant};
 const RESIDENT_MAX: u64 = 16 << 20;
 
 /// Maximum resident memory of an idle server besides its program, in bytes.
-const PRIVATE_MAX: u64 = 6 << 20;
-
-/// The same in a debug build, whose futures and stacks are larger.
-const PRIVATE_MAX_DEBUG: u64 = 7 << 20;
+const PRIVATE_MAX: u64 = 5 << 20;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn small(lunar: &mut Lunar, when: &str) -> Result<()> {
     // The server frees the memory of a client a moment after it leaves.
     let until = Instant::now() + LIMIT;
-    let (resident_max, private_max) = match lunar::is_debug_build()? {
-        true => (u64::MAX, PRIVATE_MAX_DEBUG),
-        false => (RESIDENT_MAX, PRIVATE_MAX),
-    };
+    let resident_max = if lunar::is_debug_build()? { u64::MAX } else { RESIDENT_MAX };
     loop {
         let server = lunar.server();
         let (resident, private) = (server.resident_bytes()?, server.private_bytes()?);
-        if resident <= resident_max && private <= private_max {
+        if resident <= resident_max && private <= PRIVATE_MAX {
             println!("{when}: {} KiB resident, {} private", resident >> 10, private >> 10);
             return Ok(());
         }
