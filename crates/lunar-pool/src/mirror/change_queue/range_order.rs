@@ -7,6 +7,9 @@ use tokio::sync::oneshot;
 /// Number of spans of ranges that have ended which are kept in any case: they are removed together.
 const ENDED_SPANS_MAX: usize = 64;
 
+/// Number of slots that an empty order keeps.
+const KEPT_SLOTS_MAX: usize = 64;
+
 /// Ranges that have not ended, in the order of their arrival.
 ///
 /// A range waits for the last earlier one of each of its blocks, and through these for all others.
@@ -99,6 +102,13 @@ impl RangeTable {
     fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
+
+    /// Frees the memory of many slots. To be called while no range is there: numbers begin anew.
+    fn shrink(&mut self) {
+        if self.slots.len() > KEPT_SLOTS_MAX {
+            *self = Self::default();
+        }
+    }
 }
 
 impl RangeOrder {
@@ -183,6 +193,7 @@ impl RangeOrder {
         // or at the ends of later ranges that wait for them.
         if self.ranges.len() == 0 {
             while self.spans.pop_first().is_some() {} // `clear` would free the memory
+            self.ranges.shrink();
         } else if self.spans.len() > 4 * self.ranges.len() + ENDED_SPANS_MAX {
             self.spans.retain(|_, span| self.ranges.contains(span.range));
         }
@@ -308,6 +319,7 @@ mod tests {
                 order.leave(id);
             }
             assert!(order.len() == 0 && order.spans.is_empty());
+            assert_eq!(order.ranges.slots.capacity(), 0, "the memory is freed");
         }
     }
 
