@@ -1,11 +1,9 @@
 //! Initiators with several commands in flight each, and a ledger of all blocks.
 
-use super::rig::{BLOCK_BYTES, BLOCKS, TARGET};
 use crate::power_cut::commands::{CommandBuilder, CommandKind, LedgerEffect};
 use crate::power_cut::rig::{LOST, Mode, read_all};
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::ledger::Ledger;
-use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::random::Random;
 use lunar_lab::wire::command_queue::Queue;
 use lunar_testkit::raw::{RawClient, RawOutcome};
@@ -15,10 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const MODE: Mode = Mode { cache: "write-back", io: "buffered", block_bytes: BLOCK_BYTES };
+const BLOCK_BYTES: usize = 512;
 
-/// Number of blocks that are written to.
-const HOT: u64 = 200;
+const MODE: Mode = Mode { cache: "write-back", io: "buffered", block_bytes: BLOCK_BYTES };
 
 /// Commands in flight of each initiator.
 const DEPTH: usize = 4;
@@ -34,7 +31,40 @@ const POLL: Duration = Duration::from_millis(5);
 /// Sense of a flush that reports lost writes: MEDIUM ERROR, WRITE ERROR.
 const MEDIUM_ERROR: u8 = 3;
 
+/// Statuses and sense key of commands that an initiator repeats. SAM-5 §5.3.1, SPC-4 §4.5.6.
+const BUSY: u8 = 0x08;
+const TASK_SET_FULL: u8 = 0x28;
+const UNIT_ATTENTION: u8 = 6;
+
 const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// A disk that is tested, with logical blocks of 512 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct TestedDisk {
+    pub target: &'static str,
+    /// Number of blocks from 0 on whose content is known.
+    pub blocks: usize,
+    /// Number of blocks from 0 on that are written to.
+    pub hot: u64,
+    /// Number in the name of the first initiator.
+    pub first_initiator: u32,
+    /// True behind a switch: commands may end BUSY or with UNIT ATTENTION, and sessions may be lost.
+    pub is_relayed: bool,
+}
+
+impl TestedDisk {
+    /// Returns the length of the known blocks.
+    pub const fn bytes(&self) -> usize {
+        self.blocks * BLOCK_BYTES
+    }
+
+    /// Opens a session without pending unit attentions.
+    fn log_in(&self, address: &str, number: u32) -> Result<RawClient> {
+        let mut raw = RawClient::log_in_as(address, self.target, self.first_initiator + number)?;
+        raw.execute(&[0; 6], 0)?;
+        Ok(raw)
+    }
+}
 
 /// Counts of all rounds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,15 +73,19 @@ pub struct Totals {
     /// Flushes that reported a loss.
     pub reported_losses: u64,
     pub longest: Duration,
+    /// Commands without an answer, because their session was lost.
+    pub unanswered: u64,
+    /// Commands that ended BUSY, TASK SET FULL or with UNIT ATTENTION.
+    pub refused: u64,
 }
 
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { acknowledged, reported_losses, longest } = self;
+        let Self { acknowledged, reported_losses, longest, unanswered, refused } = self;
         write!(
             f,
-            "{acknowledged} commands acknowledged, {reported_losses} flushes reported a loss, \
-             longest latency {longest:.2?}"
+            "{acknowledged} commands acknowledged, {refused} refused, {unanswered} unanswered, \
+             {reported_losses} flushes reported a loss, longest latency {longest:.2?}"
         )
     }
 }
@@ -75,6 +109,7 @@ impl Shared {
 
 /// The load of all rounds.
 pub struct Load {
+    disk: TestedDisk,
     shared: Arc<Shared>,
     initiators: Vec<Initiator>,
     running: Vec<JoinHandle<Result<Initiator>>>,
@@ -93,11 +128,12 @@ struct SentCommand {
 
 /// One initiator.
 struct Initiator {
+    disk: TestedDisk,
+    address: String,
     number: u32,
     queue: Queue<SentCommand>,
     random: Random,
-    acknowledged: u64,
-    longest: Duration,
+    counts: Totals,
     /// Number of acknowledged writes, and how many of them its flushes have covered.
     written: u64,
     flushed: u64,
@@ -105,31 +141,41 @@ struct Initiator {
     was_told: bool,
 }
 
+impl Totals {
+    fn add(&mut self, other: &Self) {
+        self.acknowledged += other.acknowledged;
+        self.reported_losses += other.reported_losses;
+        self.longest = self.longest.max(other.longest);
+        self.unanswered += other.unanswered;
+        self.refused += other.refused;
+    }
+}
+
 impl Load {
-    pub fn new(count: u32) -> Self {
-        let ledger = Mutex::new(Ledger::new(BLOCKS, BLOCK_BYTES));
+    pub fn new(disk: TestedDisk, count: u32) -> Self {
+        let ledger = Mutex::new(Ledger::new(disk.blocks, BLOCK_BYTES));
         let [stop, may_lose] = [(); 2].map(|()| AtomicBool::default());
         let shared = Arc::new(Shared { ledger, stop, may_lose, answers: AtomicU64::default() });
         let (initiators, running) = (Vec::new(), Vec::new());
-        Self { shared, initiators, running, count, totals: Totals::default() }
+        Self { disk, shared, initiators, running, count, totals: Totals::default() }
     }
 
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Starts the initiators.
-    pub fn start(&mut self, lunar: &Lunar, random: &mut Random) -> Result<()> {
+    /// Starts the initiators, which log in to this address.
+    pub fn start(&mut self, address: &str, random: &mut Random) -> Result<()> {
         self.shared.stop.store(false, SeqCst);
         self.shared.may_lose.store(false, SeqCst);
-        for number in 1..=self.count {
-            let queue = Queue::over(log_in(lunar, number)?);
+        for number in 0..self.count {
             let initiator = Initiator {
+                disk: self.disk,
+                address: address.to_owned(),
                 number,
-                queue,
+                queue: Queue::over(self.disk.log_in(address, number)?),
                 random: Random::new(random.next_u64()),
-                acknowledged: 0,
-                longest: Duration::ZERO,
+                counts: Totals::default(),
                 written: 0,
                 flushed: 0,
                 was_told: false,
@@ -171,7 +217,7 @@ impl Load {
     }
 
     /// Flushes, and compares all blocks with the ledger.
-    pub fn check(&mut self, lunar: &Lunar) -> Result<()> {
+    pub fn check(&mut self, address: &str) -> Result<()> {
         let may_lose = self.shared.may_lose.load(SeqCst);
         let sync = self.shared.ledger().begin_sync();
         let mut told = Vec::new();
@@ -184,8 +230,7 @@ impl Load {
                 initiator.was_told,
                 initiator.written > initiator.flushed,
             ));
-            self.totals.acknowledged += initiator.acknowledged;
-            self.totals.longest = self.totals.longest.max(initiator.longest);
+            self.totals.add(&initiator.counts);
             self.totals.reported_losses += u64::from(initiator.was_told);
         }
         let is_told = told.iter().any(|(_, was_told, _)| *was_told);
@@ -193,10 +238,10 @@ impl Load {
         let is_left_out = told.iter().any(|(_, was_told, unflushed)| !was_told && *unflushed);
         ensure!(!(is_told && is_left_out), "{LOST}: not all writers were told: {told:?}");
         if !is_told {
-            self.shared.ledger().acknowledge_sync(sync, 0..BLOCKS as u64);
+            self.shared.ledger().acknowledge_sync(sync, 0..self.disk.blocks as u64);
         }
-        let mut raw = log_in(lunar, self.count + 1)?;
-        let found = read_all(&mut raw, BLOCKS as u64, BLOCK_BYTES)?;
+        let mut raw = self.disk.log_in(address, self.count)?;
+        let found = read_all(&mut raw, self.disk.blocks as u64, BLOCK_BYTES)?;
         let torn = self.shared.ledger().settle(&found).map_err(anyhow::Error::msg);
         let torn = torn.with_context(|| format!("{LOST}: told {told:?}"))?;
         ensure!(torn.is_empty(), "{LOST}: torn blocks: {torn:?}");
@@ -204,28 +249,44 @@ impl Load {
     }
 }
 
-/// Opens a session without pending unit attentions.
-fn log_in(lunar: &Lunar, number: u32) -> Result<RawClient> {
-    let mut raw = RawClient::log_in_as(lunar.address(), TARGET, number)?;
-    raw.execute(&[0; 6], 0)?;
-    Ok(raw)
-}
-
 impl Initiator {
     fn run(mut self, shared: &Shared) -> Result<Self> {
         loop {
             let goes_on = !shared.stop.load(SeqCst) && !self.was_told;
             while goes_on && self.queue.depth() < DEPTH {
-                self.send(shared)?;
+                match self.send(shared) {
+                    // A lost session is found when its answers are read.
+                    Err(_) if self.disk.is_relayed => break,
+                    sent => sent?,
+                }
             }
             if self.queue.depth() == 0 {
                 return Ok(self);
             }
-            let answer = self.queue.wait_within(ANSWER_MAX)?;
-            let (sent, outcome) = answer.context("the connection has ended")?;
-            self.longest = self.longest.max(sent.begun.elapsed());
+            let Some((sent, outcome)) = self.queue.wait_within(ANSWER_MAX)? else {
+                self.log_in_again()?;
+                continue;
+            };
+            self.counts.longest = self.counts.longest.max(sent.begun.elapsed());
             self.record(shared, sent, &outcome)?;
             shared.answers.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Replaces the lost session, whose commands remain without an answer.
+    fn log_in_again(&mut self) -> Result<()> {
+        ensure!(self.disk.is_relayed, "the connection has ended");
+        self.counts.unanswered += self.queue.depth() as u64;
+        let until = Instant::now() + ANSWER_MAX;
+        loop {
+            match self.disk.log_in(&self.address, self.number) {
+                Ok(raw) => {
+                    self.queue = Queue::over(raw);
+                    return Ok(());
+                }
+                Err(error) if Instant::now() > until => return Err(error),
+                Err(_) => std::thread::sleep(POLL),
+            }
         }
     }
 
@@ -243,7 +304,7 @@ impl Initiator {
             ledger: &mut ledger,
             random: &mut self.random,
             designation: &[],
-            hot: HOT,
+            hot: self.disk.hot,
             overlaps: true,
         }
         .build(kind);
@@ -266,6 +327,13 @@ impl Initiator {
             self.was_told = true;
             return Ok(());
         }
+        let is_refused = matches!(outcome.status, BUSY | TASK_SET_FULL)
+            || outcome.sense_codes().0 == UNIT_ATTENTION;
+        if self.disk.is_relayed && is_refused {
+            // The write may have been executed in part.
+            self.counts.refused += 1;
+            return Ok(());
+        }
         let mut ledger = shared.ledger();
         let may_lose = shared.may_lose.load(SeqCst);
         let effect = match kind {
@@ -278,7 +346,7 @@ impl Initiator {
             CommandKind::Write | CommandKind::WriteSame => self.written += 1,
             _ => {}
         }
-        self.acknowledged += 1;
+        self.counts.acknowledged += 1;
         Ok(())
     }
 

@@ -3,25 +3,16 @@
 //!
 //! `LUNAR_MEMBER_ROUNDS` sets the number of rounds, `LUNAR_SEED` their seed.
 
-mod load;
-mod rig;
-
+use super::load::Load;
+use super::pool_rig::{MIRROR, Rig};
+use super::{number, pause, seed};
 use anyhow::{Context, Result, ensure};
-use load::Load;
 use lunar_lab::random::Random;
-use rig::Rig;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const ROUNDS: u64 = 4;
 /// Number of initiators that write to the same blocks.
 const INITIATORS: u32 = 2;
-
-fn number(variable: &str) -> Result<Option<u64>> {
-    match std::env::var(variable) {
-        Ok(text) => Ok(Some(text.parse().with_context(|| format!("{variable}={text}"))?)),
-        Err(_) => Ok(None),
-    }
-}
 
 /// Event of a round.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,15 +35,9 @@ impl Event {
     }
 }
 
-/// Sleeps for a random time: mostly a short one, sometimes longer than a mirror waits for a member.
-fn pause(random: &mut Random) {
-    let millis = if random.below(4) == 0 { random.below(1800) } else { random.below(150) };
-    std::thread::sleep(Duration::from_millis(millis));
-}
-
 fn round(rig: &mut Rig, load: &mut Load, event: Event, random: &mut Random) -> Result<()> {
     let first = random.below(2) as usize;
-    load.start(rig.front()?, random)?;
+    load.start(rig.front()?.address(), random)?;
     load.wait_for_answers()?;
     match event {
         Event::Kill => rig.storages[first].kill()?,
@@ -71,7 +56,7 @@ fn round(rig: &mut Rig, load: &mut Load, event: Event, random: &mut Random) -> R
     load.wait_for_answers()?;
     load.finish()?;
     rig.until_healthy()?;
-    load.check(rig.front()?)
+    load.check(rig.front()?.address())
 }
 
 /// Goal: no command fails while one member of a mirror is away or returns without the data in its
@@ -82,12 +67,11 @@ fn round(rig: &mut Rig, load: &mut Load, event: Event, random: &mut Random) -> R
 #[test]
 fn members_that_are_killed_and_return_lose_nothing() -> Result<()> {
     let rounds = number("LUNAR_MEMBER_ROUNDS")?.unwrap_or(ROUNDS);
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-    let seed = number("LUNAR_SEED")?.unwrap_or(clock.as_nanos() as u64);
+    let seed = seed()?;
     println!("LUNAR_SEED={seed} LUNAR_MEMBER_ROUNDS={rounds}");
     let (mut random, begun) = (Random::new(seed), Instant::now());
     let mut rig = Rig::new()?;
-    let mut load = Load::new(INITIATORS);
+    let mut load = Load::new(MIRROR, INITIATORS);
     for number in 0..rounds {
         // The sample of `make test` has each event.
         let event = match number {

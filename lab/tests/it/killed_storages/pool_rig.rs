@@ -1,77 +1,21 @@
-//! Two servers on disks that can lose their power, and a server of the mirror of their LUNs.
+//! A server of a mirror of the LUNs of two storages.
 
+use super::load::TestedDisk;
+use super::storage::{END_MAX, Storage};
 use crate::power_cut::mirrored;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
-use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::system::ports::free_port;
 use lunar_lab::system::process::must;
 use lunar_lab::system::scratch::Scratch;
 use lunar_pool::format::{DATA_OFFSET_BYTES, LABEL_BYTES};
-use rustix::process::Signal;
-use std::time::Duration;
 
-pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:members";
-const DISK: &str = "disk.img";
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:members";
 const UUID: &str = "5f0b7c11-39b9-4f2c-9c0e-1d7b8f6a2e35";
 
-/// Number of blocks of the mirror that are used.
-pub const BLOCKS: usize = 1024;
-pub const BLOCK_BYTES: usize = 512;
-const SIZE_BYTES: usize = BLOCKS * BLOCK_BYTES + DATA_OFFSET_BYTES as usize + LABEL_BYTES;
-
-const END_MAX: Duration = Duration::from_secs(30);
-
-/// A server with a write-back disk.
-pub struct Storage {
-    server: Option<Lunar>,
-    disk: PowerCutDisk,
-    address: String,
-    target: String,
-}
-
-impl Storage {
-    fn new(name: &str) -> Result<Self> {
-        let (disk, port) = (PowerCutDisk::mount(name)?, free_port()?);
-        let address = format!("127.0.0.1:{port}");
-        let target = format!("iqn.2026-11.org.lunarsan.test:{name}");
-        let mut storage = Self { server: None, disk, address, target };
-        storage.start()?;
-        Ok(storage)
-    }
-
-    /// Starts the server, unless it runs.
-    pub fn start(&mut self) -> Result<()> {
-        if self.server.is_none() {
-            let (path, size) = (self.disk.path(DISK), SIZE_BYTES.to_string());
-            let what = [path.as_str(), "--size", &size, "--name", &self.target];
-            let options = ["--cache", "write-back"];
-            self.server = Some(Lunar::serve_on(&self.address, &[&what[..], &options].concat())?);
-        }
-        Ok(())
-    }
-
-    fn url(&self) -> String {
-        format!("iscsi://{}/{}/0", self.address, self.target)
-    }
-
-    /// Kills the server; its disk keeps what was written.
-    pub fn kill(&mut self) -> Result<()> {
-        let mut server = self.server.take().context("a running server")?;
-        server.server().signal(Signal::KILL)?;
-        server.server().wait(END_MAX)?;
-        Ok(())
-    }
-
-    /// Kills the server; of the data that was not flushed its disk keeps the part that this seed
-    /// selects.
-    pub fn lose_power(&mut self, seed: u64) -> Result<()> {
-        self.disk.freeze();
-        self.kill()?;
-        self.disk.cut(seed);
-        Ok(())
-    }
-}
+/// The mirror as initiators use it.
+pub const MIRROR: TestedDisk =
+    TestedDisk { target: TARGET, blocks: 1024, hot: 200, first_initiator: 1, is_relayed: false };
+const SIZE_BYTES: usize = MIRROR.bytes() + DATA_OFFSET_BYTES as usize + LABEL_BYTES;
 
 /// The mirror with its storages. The upper layers come first, since they are dropped first.
 pub struct Rig {
@@ -83,7 +27,8 @@ pub struct Rig {
 impl Rig {
     /// Creates the mirror, and serves it.
     pub fn new() -> Result<Self> {
-        let storages = [Storage::new("member-a")?, Storage::new("member-b")?];
+        let storages =
+            [Storage::new("member-a", SIZE_BYTES)?, Storage::new("member-b", SIZE_BYTES)?];
         let beside = Scratch::new("members")?;
         let members = storages.each_ref().map(Storage::url);
         let [one, other] = members.each_ref().map(String::as_str);
@@ -121,7 +66,7 @@ impl Rig {
     pub fn stop(&mut self) -> Result<()> {
         self.front.take().context("the server of the mirror")?.stop(END_MAX)?;
         for storage in &mut self.storages {
-            storage.server.take().context("a running server")?.stop(END_MAX)?;
+            storage.stop()?;
         }
         Ok(())
     }
@@ -129,7 +74,7 @@ impl Rig {
     /// Checks that the data of both members is equal, after a stop.
     pub fn check_equal(&self) -> Result<()> {
         ensure!(self.front.is_none(), "the servers run");
-        let paths = self.storages.each_ref().map(|storage| storage.disk.path(DISK));
+        let paths = self.storages.each_ref().map(Storage::file);
         match mirrored::check_equal(&paths) {
             Ok(()) => Ok(()),
             Err(error) => bail!("after the last round: {error}"),
