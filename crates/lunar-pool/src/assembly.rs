@@ -1,4 +1,4 @@
-//! The members of a pool as found: their labels read and compared, each at its place.
+//! The members of a pool as found: their labels read and compared, each at its slot.
 
 mod recorded;
 
@@ -24,7 +24,7 @@ pub(crate) struct FoundMember {
     pub(crate) label: Label,
 }
 
-/// The members of a pool, by their places; all labels belong together.
+/// The members of a pool, by their slots; all labels belong together.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     pub(crate) members: Vec<Option<FoundMember>>,
@@ -41,7 +41,7 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Reads the labels of devices, in any order, and puts the devices in their places. Writes
+    /// Reads the labels of devices, in any order, and puts the devices in their slots. Writes
     /// nothing. A spare device with a label of the pool is a member: it has replaced one. Of
     /// members that do not belong together, those that belong to the pool of `recorded` are used.
     ///
@@ -71,10 +71,10 @@ impl Assembly {
             None => Vec::new(),
         };
         let (found, left_out) = recorded::leave_out_others(found, recorded);
-        Ok(Self { left_out, ..Self::place(found, spares, causes)? })
+        Ok(Self { left_out, ..Self::assemble(found, spares, causes)? })
     }
 
-    fn place(
+    fn assemble(
         found: Vec<FoundMember>,
         spares: Vec<(Arc<dyn BlockDevice>, String)>,
         causes: Vec<String>,
@@ -87,12 +87,12 @@ impl Assembly {
         let newest = newest.label.clone();
         refuse_split(&found, &newest)?;
         let generations: Vec<(u16, u64)> =
-            found.iter().map(|one| (one.label.place, one.label.generation)).collect();
+            found.iter().map(|one| (one.label.slot, one.label.generation)).collect();
         let mut members: Vec<Option<FoundMember>> = Vec::new();
         members.resize_with(usize::from(newest.member_count), || None);
         for member in found {
-            let at = usize::from(member.label.place);
-            if !newest.has_place(member.label.place) {
+            let at = usize::from(member.label.slot);
+            if !newest.has_slot(member.label.slot) {
                 let device = member.device.name();
                 tracing::warn!("{device} is not used: it was removed from pool {}", newest.pool);
                 unused.push(UnusedDevice::new(device, UnusedState::Removed, String::new()));
@@ -110,7 +110,7 @@ impl Assembly {
                 members[at] = Some(member);
                 continue;
             };
-            let others = generations.iter().filter(|(place, _)| usize::from(*place) != at);
+            let others = generations.iter().filter(|(slot, _)| usize::from(*slot) != at);
             let witness = others.map(|(_, generation)| *generation).max();
             let (newer, older) = one_of_two(same, member, witness)?;
             unused.push(UnusedDevice::new(
@@ -162,19 +162,19 @@ impl Assembly {
 
     /// Refuses the pool if one of these members is missing.
     pub(crate) fn require(&self, set: MemberSet) -> Result<(), PoolError> {
-        let is_missing = |place: &u16| self.members[usize::from(*place)].is_none();
-        let places: Vec<u16> = set.places().filter(is_missing).collect();
-        if places.is_empty() {
+        let is_missing = |slot: &u16| self.members[usize::from(*slot)].is_none();
+        let slots: Vec<u16> = set.slots().filter(is_missing).collect();
+        if slots.is_empty() {
             return Ok(());
         }
         let (member_count, causes) = (self.newest.member_count, self.causes.clone());
-        Err(PoolError::Missing { places, member_count, causes })
+        Err(PoolError::Missing { slots, member_count, causes })
     }
 
     /// True if a member is present and has all data, by the newest label.
-    pub(crate) fn is_current(&self, place: u16) -> bool {
-        let member = self.members.get(usize::from(place)).and_then(Option::as_ref);
-        self.newest.current.contains(place)
+    pub(crate) fn is_current(&self, slot: u16) -> bool {
+        let member = self.members.get(usize::from(slot)).and_then(Option::as_ref);
+        self.newest.current.contains(slot)
             && member.is_some_and(|member| member.label.generation == self.newest.generation)
     }
 }
@@ -243,10 +243,10 @@ fn one_of_two(
     let (newer, older) = if is_newer { (one, other) } else { (other, one) };
     refuse_clone(&newer, &older, witness)?;
     tracing::warn!(
-        "{} is not used: {} has its place {} in pool {}",
+        "{} is not used: {} has its slot {} in pool {}",
         older.device.name(),
         newer.device.name(),
-        newer.label.place,
+        newer.label.slot,
         newer.label.pool
     );
     Ok((newer, older))
@@ -254,7 +254,7 @@ fn one_of_two(
 
 /// Refuses two devices with the label of one member, unless one has replaced the other: it has the
 /// higher generation. Its predecessor was left out before it got its label, so a member of another
-/// place has a higher generation than the predecessor, too. Otherwise one may be a copy of the
+/// slot has a higher generation than the predecessor, too. Otherwise one may be a copy of the
 /// other that was written alone, and nobody knows which one counts.
 fn refuse_clone(
     newer: &FoundMember,
@@ -267,7 +267,7 @@ fn refuse_clone(
         return Ok(());
     }
     Err(PoolError::Cloned {
-        place: newer.label.place,
+        slot: newer.label.slot,
         device: newer.device.name().to_owned(),
         generation: newer.label.generation,
         other: older.device.name().to_owned(),

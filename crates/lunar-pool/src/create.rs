@@ -108,10 +108,10 @@ fn first_labels(spec: PoolSpec, members: &[MemberDevice]) -> Result<Vec<Label>, 
     })?;
     let mut id = [0; 16];
     id.copy_from_slice(&random[..16]);
-    let label = |place: u16, data_blocks: u64| Label {
+    let label = |slot: u16, data_blocks: u64| Label {
         kind: spec.kind(),
         pool: PoolId::from_random(id),
-        place,
+        slot,
         member_count: count,
         block_bytes,
         data_blocks,

@@ -57,11 +57,11 @@ pub enum PoolError {
     /// Two devices have the label of one member.
     #[error(
         "{device} (generation {generation}) and {other} (generation {other_generation}) both are \
-         member {place}: one is a copy of the other, or was replaced by it; leave one of them out"
+         member {slot}: one is a copy of the other, or was replaced by it; leave one of them out"
     )]
     Cloned {
-        /// Place of the member.
-        place: u16,
+        /// Slot of the member.
+        slot: u16,
         /// A device.
         device: String,
         /// Generation of its label.
@@ -73,12 +73,12 @@ pub enum PoolError {
     },
     /// Members that have all data, or all members of a stripe or concatenation, are missing.
     #[error(
-        "{} of {member_count} missing{}", places_text(places),
+        "{} of {member_count} missing{}", members_text(slots),
         .causes.iter().map(|cause| format!("; {cause}")).collect::<String>()
     )]
     Missing {
-        /// Places of the members.
-        places: Vec<u16>,
+        /// Slots of the members.
+        slots: Vec<u16>,
         /// Number of members of the pool.
         member_count: u16,
         /// Failures of devices whose labels could not be read.
@@ -164,11 +164,11 @@ pub enum PoolError {
         /// The operation.
         operation: &'static str,
     },
-    /// The pool has no member at this place.
-    #[error("the pool has no member {place}")]
+    /// The pool has no member at this slot.
+    #[error("the pool has no member {slot}")]
     NoSuchMember {
-        /// The place.
-        place: u16,
+        /// The slot.
+        slot: u16,
     },
     /// A mirror keeps two members.
     #[error("a mirror keeps at least {MEMBERS_MIN} members: replace the member instead")]
@@ -181,12 +181,12 @@ pub enum PoolError {
     ScrubRuns,
     /// The member has data that no other current member has.
     #[error(
-        "member {place} ({device}) has data that no other current member has: wait until another \
+        "member {slot} ({device}) has data that no other current member has: wait until another \
          member has everything"
     )]
     LastCurrent {
-        /// The place.
-        place: u16,
+        /// The slot.
+        slot: u16,
         /// The device.
         device: String,
     },
@@ -282,12 +282,12 @@ fn common_generation(one: &Label, other: &Label) -> u64 {
     common.next().unwrap_or(0)
 }
 
-fn places_text(places: &[u16]) -> String {
-    match places {
-        [place] => format!("member {place}"),
+fn members_text(slots: &[u16]) -> String {
+    match slots {
+        [slot] => format!("member {slot}"),
         _ => {
-            let places: Vec<String> = places.iter().map(u16::to_string).collect();
-            format!("members {}", places.join(", "))
+            let slots: Vec<String> = slots.iter().map(u16::to_string).collect();
+            format!("members {}", slots.join(", "))
         }
     }
 }

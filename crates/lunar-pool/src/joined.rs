@@ -98,7 +98,7 @@ impl JoinedDevice {
         }
     }
 
-    /// Returns the device with the extent at `place` moved to `to`, which has the same data. Users
+    /// Returns the device with the extent at `index` moved to `to`, which has the same data. Users
     /// are passed on to it: a flush of either device reports a loss that no flush has reported.
     /// `losses` is the count of losses that the device of `to` had when the data was durable there.
     ///
@@ -106,11 +106,11 @@ impl JoinedDevice {
     /// `Open` if there is no such extent, or `to` has another length or block length.
     pub fn with_moved_extent(
         &self,
-        place: usize,
+        index: usize,
         to: &DeviceExtent,
         losses: u64,
     ) -> Result<Self, Error> {
-        let shape = self.shape().moved(&self.name, place, to, losses)?;
+        let shape = self.shape().moved(&self.name, index, to, losses)?;
         let buffers = self.buffers.clone();
         if let Some(buffers) = buffers.get() {
             to.device.set_buffers(buffers);
@@ -133,22 +133,22 @@ impl JoinedDevice {
         }
     }
 
-    /// Returns the blocks of the extent at `place` that belong to `range`, which is within the
+    /// Returns the blocks of the extent at `index` that belong to `range`, which is within the
     /// device; counted from the beginning of the extent, and always consecutive.
-    pub fn part_of_extent(&self, place: usize, range: BlockRange) -> BlockRange {
-        self.shape().map().member_range(place, range)
+    pub fn part_of_extent(&self, index: usize, range: BlockRange) -> BlockRange {
+        self.shape().map().member_range(index, range)
     }
 
-    /// Returns the bytes of a write of `range` that belong to the extent at `place`.
-    pub fn data_of_extent(&self, place: usize, range: BlockRange, from: &Bytes) -> Bytes {
+    /// Returns the bytes of a write of `range` that belong to the extent at `index`.
+    pub fn data_of_extent(&self, index: usize, range: BlockRange, from: &Bytes) -> Bytes {
         let shape = self.shape();
-        let part = shape.map().member_range(place, range);
-        self.gathered(shape, range, from, (place, part))
+        let part = shape.map().member_range(index, range);
+        self.gathered(shape, range, from, (index, part))
     }
 
     fn watch_devices(&self, shape: &JoinedShape, first: usize) {
-        for (place, device) in shape.devices().iter().enumerate().skip(first) {
-            device.watch_poison(PoisonRelay::of_member(&self.poison, place));
+        for (index, device) in shape.devices().iter().enumerate().skip(first) {
+            device.watch_poison(PoisonRelay::of_member(&self.poison, index));
         }
     }
 

@@ -206,8 +206,8 @@ impl MemberDevice {
         buffers: &BufferPool,
     ) -> Result<Option<IntentPage>, Error> {
         let mut newest: Option<IntentPage> = None;
-        for slot in 0..u64::from(LABEL_COPIES) {
-            let bytes = match self.read_page(self.layout().intent_page(slot), buffers).await {
+        for number in 0..u64::from(LABEL_COPIES) {
+            let bytes = match self.read_page(self.layout().intent_page(number), buffers).await {
                 Err(error) if error.kind == ErrorKind::Medium => return Ok(None),
                 read => read?,
             };
@@ -220,7 +220,7 @@ impl MemberDevice {
         Ok(newest)
     }
 
-    /// Writes an encoded intent page to the slot of its sequence number, durably.
+    /// Writes an encoded intent page to the position of its sequence number, durably.
     pub(crate) async fn write_intent(&self, sequence: u64, page: Bytes) -> Result<(), Error> {
         self.write_page(self.layout().intent_page(sequence), page).await?;
         self.flush().await

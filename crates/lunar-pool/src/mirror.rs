@@ -21,7 +21,6 @@ mod membership;
 mod open;
 mod options;
 mod pace;
-mod places;
 mod read;
 mod rejoin;
 mod replace;
@@ -29,6 +28,7 @@ mod resize;
 mod resync;
 mod rewrites;
 mod scrub;
+mod slots;
 mod spares;
 mod sparse;
 mod window;
@@ -54,8 +54,8 @@ use lunar_block::{
     SyncCounts,
 };
 use membership::Roster;
-use places::{FormerMembers, Place, Places};
 use rewrites::Rewrites;
+use slots::{FormerMembers, MemberSlot, MemberSlots};
 use spares::Spares;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
@@ -68,7 +68,7 @@ pub(crate) struct Mirror {
     /// The geometry at opening.
     first_geometry: Geometry,
     block_count: AtomicU64,
-    places: Places,
+    slots: MemberSlots,
     options: MirrorOptions,
     ownership: Arc<PoolOwnership>,
     /// True if a member was read-only at opening: nothing is written to any member.
@@ -121,16 +121,16 @@ impl Drop for MirrorDevice {
 }
 
 impl MirrorDevice {
-    /// Gives the place of a member to a new device, see [`Pool::replace`](crate::Pool::replace).
+    /// Gives the slot of a member to a new device, see [`Pool::replace`](crate::Pool::replace).
     pub(crate) async fn replace(
         &self,
-        place: u16,
+        slot: u16,
         device: Arc<dyn BlockDevice>,
     ) -> Result<(), PoolError> {
-        RunToEnd::new(Arc::clone(&self.0).replace(place, device)).await
+        RunToEnd::new(Arc::clone(&self.0).replace(slot, device)).await
     }
 
-    /// Gives a missing member its place again, see [`Pool::rejoin`](crate::Pool::rejoin).
+    /// Gives a missing member its slot again, see [`Pool::rejoin`](crate::Pool::rejoin).
     pub(crate) async fn rejoin(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
         RunToEnd::new(Arc::clone(&self.0).rejoin(device)).await
     }
@@ -141,8 +141,8 @@ impl MirrorDevice {
     }
 
     /// Removes a member, see [`Pool::remove`](crate::Pool::remove).
-    pub(crate) async fn remove(&self, place: u16) -> Result<(), PoolError> {
-        RunToEnd::new(Arc::clone(&self.0).remove(place)).await
+    pub(crate) async fn remove(&self, slot: u16) -> Result<(), PoolError> {
+        RunToEnd::new(Arc::clone(&self.0).remove(slot)).await
     }
 
     /// Compares all members, see [`Pool::scrub`](crate::Pool::scrub).
@@ -163,8 +163,8 @@ impl MirrorDevice {
         let mirror = &self.0;
         let region_bytes =
             mirror.intents.region_blocks() * u64::from(mirror.geometry().block_bytes);
-        let missing = |place| PoolMember {
-            place,
+        let missing = |slot| PoolMember {
+            slot,
             device: String::new(),
             state: MemberState::Missing,
             missing_bytes: mirror.geometry().size_bytes(),
@@ -172,13 +172,12 @@ impl MirrorDevice {
             latency_nanos: 0,
             last_failure: String::new(),
         };
-        let member = |(place, taken): (u16, &Place)| match taken {
-            Place::Taken(member) => Some(member.status(region_bytes)),
-            Place::Missing => Some(missing(place)),
-            Place::Vacant => None,
+        let member = |(slot, taken): (u16, &MemberSlot)| match taken {
+            MemberSlot::Taken(member) => Some(member.status(region_bytes)),
+            MemberSlot::Missing => Some(missing(slot)),
+            MemberSlot::Vacant => None,
         };
-        let members: Vec<PoolMember> =
-            (0..).zip(&*mirror.places.all()).filter_map(member).collect();
+        let members: Vec<PoolMember> = (0..).zip(&*mirror.slots.all()).filter_map(member).collect();
         let all = members.iter().all(|member| member.state == MemberState::Current);
         let any = mirror.present().any(|member| member.is_current());
         let health = match (all, any) {
@@ -289,7 +288,7 @@ impl BlockDevice for MirrorDevice {
 
     fn io_tier(&self) -> String {
         let tier = self.0.present().next().map(|member| member.device.device().io_tier());
-        format!("mirror of {}, {}", self.0.places.members(), tier.unwrap_or_default())
+        format!("mirror of {}, {}", self.0.slots.members(), tier.unwrap_or_default())
     }
 
     /// Recovers the current members.

@@ -183,10 +183,10 @@ impl PoolOwnership {
     fn by_need(&self, found: &Assembly) -> (Vec<PresentMember>, Vec<PresentMember>) {
         let present = found.present().map(|member| PresentMember {
             device: Arc::clone(member.device.given()),
-            place: member.label.place,
+            slot: member.label.slot,
         });
         let (needed, others): (Vec<_>, Vec<_>) = present.partition(|member| {
-            found.newest.kind != PoolKind::MIRROR || found.newest.current.contains(member.place)
+            found.newest.kind != PoolKind::MIRROR || found.newest.current.contains(member.slot)
         });
         for member in &others {
             self.fence.limits_of(&member.device).fence.set_needed(false);
@@ -284,7 +284,7 @@ impl PoolOwnership {
 /// A member whose device is present.
 struct PresentMember {
     device: Arc<dyn BlockDevice>,
-    place: u16,
+    slot: u16,
 }
 
 fn devices_of(members: &[PresentMember]) -> Vec<Arc<dyn BlockDevice>> {
@@ -299,25 +299,24 @@ pub struct LeftOutMember {
     pub device: Arc<dyn BlockDevice>,
     /// The reason.
     pub error: PoolError,
-    place: u16,
+    slot: u16,
 }
 
 impl LeftOutMember {
     fn new(member: PresentMember, error: PoolError) -> Self {
-        let PresentMember { device, place } = member;
-        Self { device, error, place }
+        let PresentMember { device, slot } = member;
+        Self { device, error, slot }
     }
 
     /// A member whose label does not belong to the pool.
     pub(crate) fn by_label(member: &FoundMember, error: PoolError) -> Self {
         let device = Arc::clone(member.device.given());
-        Self { device, error, place: member.label.place }
+        Self { device, error, slot: member.label.slot }
     }
 
     /// True if the member has all data by now, by a label that another owner has written since.
     fn is_needed_by(&self, newest: &Label) -> bool {
-        matches!(self.error, PoolError::OwnedElsewhere { .. })
-            && newest.current.contains(self.place)
+        matches!(self.error, PoolError::OwnedElsewhere { .. }) && newest.current.contains(self.slot)
     }
 }
 

@@ -112,7 +112,7 @@ impl Pool {
     /// # Errors
     /// The device that does not belong to the pool, as of `open` · `NoSuchSide` · `NoneCurrent` if
     /// the kept side has no member with all data · `Cloned` for two devices of different sides with
-    /// one place · `ReadOnly` · `Device`.
+    /// one slot · `ReadOnly` · `Device`.
     pub async fn resolve(
         devices: Vec<Arc<dyn BlockDevice>>,
         keep: &MirrorSide,
@@ -197,8 +197,8 @@ impl Pool {
         std::mem::take(&mut *self.left_out.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gives the place of a member of a mirror to a new device, while the mirror is in use. The
-    /// device needs no label, and loses its data. Returns when the device has the place, durably;
+    /// Gives the slot of a member of a mirror to a new device, while the mirror is in use. The
+    /// device needs no label, and loses its data. Returns when the device has the slot, durably;
     /// the mirror is copied to it from then on, as [`status`](Self::status) shows.
     ///
     /// The member may be missing, stale or current. A current one is left out first, durably. The
@@ -209,29 +209,29 @@ impl Pool {
     /// The reason why the device does not fit; nothing was changed then · `LastCurrent` for a
     /// member that has data of its own · `Device` when a device failed; the replaced member is
     /// recovered then.
-    pub async fn replace(&self, place: u16, device: Arc<dyn BlockDevice>) -> Result<(), PoolError> {
-        self.mirror("replace a member")?.replace(place, device).await
+    pub async fn replace(&self, slot: u16, device: Arc<dyn BlockDevice>) -> Result<(), PoolError> {
+        self.mirror("replace a member")?.replace(slot, device).await
     }
 
-    /// Gives a member that was missing when the mirror was opened its place again, while the mirror
-    /// is in use. The device has the label of this member. Returns the place; the mirror is copied
+    /// Gives a member that was missing when the mirror was opened its slot again, while the mirror
+    /// is in use. The device has the label of this member. Returns the slot; the mirror is copied
     /// to the device from then on. Runs to its end, also if its future is dropped.
     ///
     /// # Errors
     /// The reason why the device is not this member any more, as of [`open`](Self::open) ·
-    /// `NoSuchMember` for one that was removed · `Cloned` if another device has its place.
+    /// `NoSuchMember` for one that was removed · `Cloned` if another device has its slot.
     pub async fn rejoin(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
         self.mirror("wait for a member")?.rejoin(device).await
     }
 
     /// Adds a member to a mirror while it is in use. The device needs no label, and loses its data.
-    /// Returns its place when the labels of all members name it, durably; the mirror is copied to
+    /// Returns its slot when the labels of all members name it, durably; the mirror is copied to
     /// it from then on. Runs to its end, also if its future is dropped.
     ///
     /// # Errors
     /// The reason why the device does not fit; nothing was changed then · `NotAMirror` for a
     /// concatenation or a stripe · `Device` when a device failed. If the labels of no current
-    /// member could be written, the mirror acknowledges nothing until they are, with the new place.
+    /// member could be written, the mirror acknowledges nothing until they are, with the new slot.
     pub async fn add(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
         self.mirror("add a member")?.add(device).await
     }
@@ -244,8 +244,8 @@ impl Pool {
     /// # Errors
     /// `TooFewMembers` · `LastCurrent` for a member that has data of its own · `NoSuchMember` ·
     /// `Device` when all current members failed.
-    pub async fn remove(&self, place: u16) -> Result<(), PoolError> {
-        self.mirror("remove a member")?.remove(place).await
+    pub async fn remove(&self, slot: u16) -> Result<(), PoolError> {
+        self.mirror("remove a member")?.remove(slot).await
     }
 
     /// Reads all current members of a mirror and compares them, piece by piece beside the users.

@@ -38,7 +38,7 @@ pub(crate) async fn resolve(
     let newest = newest.map(|newest| newest.label.clone());
     let newest = newest.filter(|newest| newest.generation >= keep.generation);
     let newest = newest.ok_or(PoolError::NoSuchSide)?;
-    refuse_same_places(&kept, &others)?;
+    refuse_same_slots(&kept, &others)?;
     let current: Vec<&FoundMember> = kept
         .iter()
         .filter(|one| one.label.generation == newest.generation && one.label.names_itself())
@@ -48,12 +48,12 @@ pub(crate) async fn resolve(
     }
     let label = next_label(&newest, &others, &current)?;
     for member in current {
-        member.device.write_label(&label.at(member.label.place), &buffers).await?;
+        member.device.write_label(&label.at(member.label.slot), &buffers).await?;
     }
     for other in &others {
-        let place = other.label.place;
-        if label.has_place(place) {
-            other.device.write_label(&label.at(place), &buffers).await?;
+        let slot = other.label.slot;
+        if label.has_slot(slot) {
+            other.device.write_label(&label.at(slot), &buffers).await?;
         } else {
             other.device.clear_labels().await?;
         }
@@ -76,11 +76,11 @@ fn check(found: &[FoundMember]) -> Result<(), PoolError> {
     Ok(())
 }
 
-fn refuse_same_places(kept: &[FoundMember], others: &[FoundMember]) -> Result<(), PoolError> {
+fn refuse_same_slots(kept: &[FoundMember], others: &[FoundMember]) -> Result<(), PoolError> {
     for other in others {
-        if let Some(same) = kept.iter().find(|one| one.label.place == other.label.place) {
+        if let Some(same) = kept.iter().find(|one| one.label.slot == other.label.slot) {
             return Err(PoolError::Cloned {
-                place: other.label.place,
+                slot: other.label.slot,
                 device: same.device.name().to_owned(),
                 generation: same.label.generation,
                 other: other.device.name().to_owned(),
@@ -97,11 +97,11 @@ fn next_label(
     others: &[FoundMember],
     current: &[&FoundMember],
 ) -> Result<Label, PoolError> {
-    let is_other = |place: &u16| others.iter().any(|other| other.label.place == *place);
-    let places: MemberSet = newest.current.places().filter(|place| !is_other(place)).collect();
+    let is_other = |slot: &u16| others.iter().any(|other| other.label.slot == *slot);
+    let slots: MemberSet = newest.current.slots().filter(|slot| !is_other(slot)).collect();
     let id = random_id().map_err(|error| {
         let what = "there are no random numbers";
         Error::new(ErrorKind::Open, current[0].device.name(), what).because(error)
     })?;
-    Ok(newest.next(places, id))
+    Ok(newest.next(slots, id))
 }

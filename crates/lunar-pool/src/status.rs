@@ -20,7 +20,7 @@ pub struct PoolStatus {
     pub repairs: u64,
     /// Number of bytes that were copied to members since the pool was opened.
     pub copied_bytes: u64,
-    /// The members, by their places.
+    /// The members, by their slots.
     pub members: Vec<PoolMember>,
     /// Devices that were given or were members, and are none.
     pub unused: Vec<UnusedDevice>,
@@ -44,11 +44,11 @@ pub struct UnusedDevice {
 pub enum UnusedState {
     /// A spare device, which replaces a member when one is out for too long.
     Spare,
-    /// Another device has its place.
+    /// Another device has its slot.
     Replaced,
     /// The mirror has grown, and the device has not.
     TooSmall,
-    /// The mirror has no member at its place any more.
+    /// The mirror has no member at its slot any more.
     Removed,
 }
 
@@ -98,8 +98,8 @@ impl PoolHealth {
 /// A member of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PoolMember {
-    /// Its place, from 0.
-    pub place: u16,
+    /// Its slot, from 0.
+    pub slot: u16,
     /// Name of the device; empty if it is missing.
     pub device: String,
     /// State.

@@ -137,7 +137,7 @@ fn a_member_returns_to_a_served_mirror() {
     assert_eq!(rig.pool()["others"], serde_json::json!([]));
     front.until_said("has returned to its pool");
     metric("lunar_pool_health{pool=\"p\",state=\"healthy\"} 1");
-    metric("lunar_pool_member_missing_bytes{pool=\"p\",place=\"1\"} 0");
+    metric("lunar_pool_member_missing_bytes{pool=\"p\",slot=\"1\"} 0");
     assert!(printed(&rig.lunar(&["ctl", "status"])).contains("health      good"));
     // The member that was away has everything: the mirror opens without the other one.
     assert_exit(&front.stop().0, 0);

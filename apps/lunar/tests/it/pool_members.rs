@@ -125,7 +125,7 @@ fn a_scrub_repairs_a_member() {
     assert_exit(&scrubbed, 0);
     let report = json(&scrubbed);
     assert_eq!((&report["state"], &report["different_blocks"]), (&"complete".into(), &1.into()));
-    assert_eq!(report["members"][0]["place"], 1);
+    assert_eq!(report["members"][0]["slot"], 1);
     assert_eq!(report["members"][0]["outvoted_blocks"], 1);
     assert_eq!(rig.status()["scrub"], report);
     let shown = printed(&rig.lunar(&["pool", "status", "p"]));

@@ -49,7 +49,7 @@ pub struct PoolReport {
     pub repairs: u64,
     /// Bytes that were copied to members since the pool was opened.
     pub copied_bytes: u64,
-    /// The members, by place.
+    /// The members, by slot.
     pub members: Vec<PoolMemberReport>,
     /// Devices that the configuration lists, and that are no members now: spare devices, and those
     /// that could not be opened or have no label of the pool.
@@ -67,7 +67,7 @@ pub struct PoolReport {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct PoolMemberReport {
     /// Place, from 0.
-    pub place: u16,
+    pub slot: u16,
     /// Name of the device; empty if it is missing.
     pub device: String,
     /// State: `current`, `syncing`, `stale` or `missing`.
@@ -116,7 +116,7 @@ impl PoolReport {
         let pool = open.pool();
         let status = pool.status();
         let members = status.members.iter().map(|member| PoolMemberReport {
-            place: member.place,
+            slot: member.slot,
             device: member.device.clone(),
             state: member.state.name().to_owned(),
             missing_bytes: member.missing_bytes,
@@ -181,14 +181,14 @@ fn next_step(
     if let Some(missing) = missing {
         return Some(match unlabelled {
             Some(device) => format!(
-                "give the place of the missing member to the device without a label: lunar pool \
+                "give the slot of the missing member to the device without a label: lunar pool \
                  replace {name} {} {}",
-                missing.place, device.config.device
+                missing.slot, device.config.device
             ),
             None => format!(
                 "make member {0} available: it returns by itself, and gets what it has missed; or \
                  replace it: lunar pool replace {name} {0} DEVICE",
-                missing.place
+                missing.slot
             ),
         });
     }
@@ -271,44 +271,42 @@ async fn add(
         .await
 }
 
-/// Gives the place of a member of a mirror to another device; the mirror is copied to it from then
+/// Gives the slot of a member of a mirror to another device; the mirror is copied to it from then
 /// on
-#[utoipa::path(post, path = "/pools/{pool}/members/{place}/replace", tag = "pools",
+#[utoipa::path(post, path = "/pools/{pool}/members/{slot}/replace", tag = "pools",
     request_body = NewMember,
     params(
         ("pool" = String, Path, description = "The pool's name"),
-        ("place" = u16, Path, description = "The member's place"),
+        ("slot" = u16, Path, description = "The member's slot"),
     ),
-    responses((status = 200, description = "The device has the place", body = PoolChanged)))]
+    responses((status = 200, description = "The device has the slot", body = PoolChanged)))]
 async fn replace(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    PathParameters((pool, place)): PathParameters<(String, u16)>,
+    PathParameters((pool, slot)): PathParameters<(String, u16)>,
     Body(NewMember { device }, _charge): Body<NewMember>,
 ) -> Result<Json<PoolChanged>, Problem> {
     change(&served, move |daemon| {
-        daemon.change_members(&pool, &MemberChange::Replace { place, device }, &by)
+        daemon.change_members(&pool, &MemberChange::Replace { slot, device }, &by)
     })
     .await
 }
 
 /// Removes a member of a mirror for good; at least two members remain
-#[utoipa::path(delete, path = "/pools/{pool}/members/{place}", tag = "pools",
+#[utoipa::path(delete, path = "/pools/{pool}/members/{slot}", tag = "pools",
     params(
         ("pool" = String, Path, description = "The pool's name"),
-        ("place" = u16, Path, description = "The member's place"),
+        ("slot" = u16, Path, description = "The member's slot"),
     ),
     responses((status = 200, description = "The device is no member any more",
         body = PoolChanged)))]
 async fn remove(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    PathParameters((pool, place)): PathParameters<(String, u16)>,
+    PathParameters((pool, slot)): PathParameters<(String, u16)>,
 ) -> Result<Json<PoolChanged>, Problem> {
-    change(&served, move |daemon| {
-        daemon.change_members(&pool, &MemberChange::Remove { place }, &by)
-    })
-    .await
+    change(&served, move |daemon| daemon.change_members(&pool, &MemberChange::Remove { slot }, &by))
+        .await
 }
 
 #[cfg(test)]
@@ -318,9 +316,9 @@ mod tests {
     use lunar_pool::{PoolMember, PoolStatus};
 
     fn status(health: PoolHealth, states: &[MemberState]) -> PoolStatus {
-        let member = |(place, state): (u16, &MemberState)| PoolMember {
-            place,
-            device: format!("/srv/{place}.img"),
+        let member = |(slot, state): (u16, &MemberState)| PoolMember {
+            slot,
+            device: format!("/srv/{slot}.img"),
             state: *state,
             missing_bytes: 0,
             outstanding_reads: 0,

@@ -31,43 +31,43 @@ pub(crate) struct Served {
 /// Limit on concurrent work of one kind.
 #[derive(Debug)]
 pub(crate) struct WorkLimit {
-    places: Arc<Semaphore>,
-    /// Makes the answer to a request that finds no free place.
+    permits: Arc<Semaphore>,
+    /// Makes the answer to a request that finds no free permit.
     full: fn() -> Problem,
 }
 
 impl WorkLimit {
-    pub(crate) fn new(places: usize, full: fn() -> Problem) -> Self {
-        Self { places: Arc::new(Semaphore::new(places)), full }
+    pub(crate) fn new(permits: usize, full: fn() -> Problem) -> Self {
+        Self { permits: Arc::new(Semaphore::new(permits)), full }
     }
 
-    /// Runs blocking work when there is a free place. The place is released when the work ends,
+    /// Runs blocking work when there is a free permit. The permit is released when the work ends,
     /// even if no caller waits for it any more.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         served: &ApiState,
         work: impl FnOnce(&Served) -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        let place = Arc::clone(&self.places).acquire_owned();
-        let Ok(Ok(place)) = tokio::time::timeout(LANE_WAIT_MAX, place).await else {
+        let permit = Arc::clone(&self.permits).acquire_owned();
+        let Ok(Ok(permit)) = tokio::time::timeout(LANE_WAIT_MAX, permit).await else {
             return Err((self.full)());
         };
         let work = move |served: &Served| {
             let done = work(served);
-            drop(place);
+            drop(permit);
             done
         };
         blocking(served, work).await
     }
 }
 
-/// The answer to a request for work with disks that finds no free place.
+/// The answer to a request for work with disks that finds no free permit.
 pub(crate) fn disks_are_busy(what: &str) -> Problem {
     Problem::new(StatusCode::CONFLICT, what)
         .hint("try again later; if the error persists, a disk is not responding: see the log")
 }
 
-/// Maximum time that a request waits for a free place.
+/// Maximum time that a request waits for a free permit.
 const LANE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) type ApiState = Arc<Served>;

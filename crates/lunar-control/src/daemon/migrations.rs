@@ -320,8 +320,8 @@ impl Daemon {
         let Some(disk) = &lun.unit.options.virtual_disk else {
             let what = format!("LUN {} of {target} is a mirror, whose copies are replaced", at.id);
             return Err(Failure::conflict(what).hint(format!(
-                "write the new extent into `mirror` of the LUN, in place of the old one; then: \
-                 lunar pool replace {name} PLACE extent:{}:START+LENGTH",
+                "write the new extent into `mirror` of the LUN, instead of the old one; then: \
+                 lunar pool replace {name} SLOT extent:{}:START+LENGTH",
                 request.storage
             )));
         };

@@ -19,17 +19,17 @@ pub enum MemberChange {
         /// The device, as the configuration names it.
         device: String,
     },
-    /// Gives the place of a member to another device.
+    /// Gives the slot of a member to another device.
     Replace {
-        /// The place.
-        place: u16,
+        /// The slot.
+        slot: u16,
         /// The device, as the configuration names it.
         device: String,
     },
     /// Removes a member for good.
     Remove {
-        /// The place.
-        place: u16,
+        /// The slot.
+        slot: u16,
     },
 }
 
@@ -49,30 +49,30 @@ impl Daemon {
         let pool = self.pool(name)?;
         let running = find_config(&self.running(), name)?;
         let refused = |error: PoolError| failed_pool(name, &error);
-        let (config, device, place, what) = match change {
+        let (config, device, slot, what) = match change {
             MemberChange::Add { device } => {
                 let (listed, device, opened) = self.open_listed(&running, &pool, device, None)?;
                 let added = pool.run(|pool| async move { pool.add(opened).await });
                 (listed, Some(device), added.map_err(refused)?, "added")
             }
-            MemberChange::Replace { place, device } => {
-                let place = *place;
+            MemberChange::Replace { slot, device } => {
+                let slot = *slot;
                 let (listed, device, opened) =
-                    self.open_listed(&running, &pool, device, Some(place))?;
-                let replaced = pool.run(|pool| async move { pool.replace(place, opened).await });
+                    self.open_listed(&running, &pool, device, Some(slot))?;
+                let replaced = pool.run(|pool| async move { pool.replace(slot, opened).await });
                 replaced.map_err(refused)?;
-                (listed, Some(device), place, "replaced")
+                (listed, Some(device), slot, "replaced")
             }
-            MemberChange::Remove { place } => {
-                let place = *place;
-                let config = without(&running, device_at(&pool, place).as_deref());
-                let removed = pool.run(|pool| async move { pool.remove(place).await });
+            MemberChange::Remove { slot } => {
+                let slot = *slot;
+                let config = without(&running, device_at(&pool, slot).as_deref());
+                let removed = pool.run(|pool| async move { pool.remove(slot).await });
                 removed.map_err(refused)?;
-                (config, None, place, "removed")
+                (config, None, slot, "removed")
             }
         };
         let shown = device.as_ref().map(ToString::to_string);
-        tracing::info!(target: "audit", %by, pool = name, place, device = shown, "{what}");
+        tracing::info!(target: "audit", %by, pool = name, slot, device = shown, "{what}");
         pool.absent().retain(|absent| {
             let mut listed = config.members.iter().chain(&config.spares);
             let is_listed = listed.any(|device| device == absent);
@@ -236,7 +236,7 @@ fn failed_pool(name: &str, error: &PoolError) -> Failure {
 fn unlisted(pool: &ServedPool, written: &PoolConfig, replaced: Option<u16>) -> Vec<String> {
     let listed: Vec<_> = written.members.iter().chain(&written.spares).collect();
     let members = pool.pool().status().members;
-    let others = members.into_iter().filter(|member| Some(member.place) != replaced);
+    let others = members.into_iter().filter(|member| Some(member.slot) != replaced);
     let devices = others.map(|member| member.device).filter(|device| !device.is_empty());
     devices.filter(|device| !listed.iter().any(|one| one.device.is_device(device))).collect()
 }
@@ -249,10 +249,10 @@ fn members_line(members: &[PoolMemberConfig], other: Option<&str>) -> String {
     format!("members = [{}]", all.join(", "))
 }
 
-/// The name of the device at a place.
-fn device_at(pool: &ServedPool, place: u16) -> Option<String> {
+/// The name of the device at a slot.
+fn device_at(pool: &ServedPool, slot: u16) -> Option<String> {
     let members = pool.pool().status().members;
-    let member = members.into_iter().find(|member| member.place == place)?;
+    let member = members.into_iter().find(|member| member.slot == slot)?;
     Some(member.device).filter(|device| !device.is_empty())
 }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 const ATTEMPTS_MAX: usize = 8;
 
 impl Daemon {
-    /// Opens the absent devices of pools, again and again, and gives each its place when it has
+    /// Opens the absent devices of pools, again and again, and gives each its slot when it has
     /// returned. To be run in a task; ends with the daemon.
     pub async fn return_members(daemon: Weak<Self>) {
         let Some(served) = daemon.upgrade().map(|daemon| Arc::clone(&daemon.pools)) else {
@@ -52,7 +52,7 @@ impl Daemon {
         }
     }
 
-    /// Gives a device that was opened its place again.
+    /// Gives a device that was opened its slot again.
     fn rejoin(
         &self,
         pool: &ServedPool,
@@ -95,7 +95,7 @@ async fn attempt(
     pool.absent().attempt_ended(&member, result);
 }
 
-/// Opens a device and gives it its place, on a thread that may block.
+/// Opens a device and gives it its slot, on a thread that may block.
 async fn open_and_rejoin(
     daemon: &Weak<Daemon>,
     name: &str,

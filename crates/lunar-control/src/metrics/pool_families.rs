@@ -9,7 +9,7 @@ use std::fmt;
 
 const POOL: &[&str] = &["pool"];
 const STATE: &[&str] = &["pool", "state"];
-const MEMBER: &[&str] = &["pool", "place"];
+const MEMBER: &[&str] = &["pool", "slot"];
 
 const HEALTHS: [PoolHealth; 4] =
     [PoolHealth::Healthy, PoolHealth::Degraded, PoolHealth::Failed, PoolHealth::Fenced];
@@ -56,7 +56,7 @@ pub(super) const POOL_FAMILIES: &[Family] = &[
         write: |all, to| {
             each_pool(all, |pool, status| {
                 status.members.iter().try_for_each(|member| {
-                    to.gauge(&[pool, &member.place.to_string()], member.missing_bytes)
+                    to.gauge(&[pool, &member.slot.to_string()], member.missing_bytes)
                 })
             })
         },

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub struct AbsentMember {
     /// The device.
     pub config: PoolMemberConfig,
-    /// The last failure to open it, or to give it back its place; in one line.
+    /// The last failure to open it, or to give it back its slot; in one line.
     pub error: String,
     /// Whether it has no label of a pool: it is new, or was cleared or overwritten.
     pub lacks_label: bool,

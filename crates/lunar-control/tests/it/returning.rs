@@ -147,7 +147,7 @@ fn a_pool_inside_another_one_returns() {
 
 /// Fault: an attempt without a result, such as one whose thread did not start, was the last one.
 ///
-/// Goal: the next attempt gives the device its place.
+/// Goal: the next attempt gives the device its slot.
 #[test]
 fn an_attempt_without_a_result_is_repeated() {
     let opener = Arc::new(MirrorOpener::new());

@@ -41,11 +41,11 @@ fn is_of_history(label: &Label, recorded: &Label) -> bool {
         && label.shares_history_with(recorded.generation, &recorded.history)
 }
 
-/// True if another member has the place in the recorded generation or a later one.
+/// True if another member has the slot in the recorded generation or a later one.
 fn is_predecessor(one: &FoundMember, all: &[FoundMember], recorded: &Label) -> bool {
     one.label.generation < recorded.generation
         && all.iter().any(|other| {
-            other.label.place == one.label.place && other.label.generation >= recorded.generation
+            other.label.slot == one.label.slot && other.label.generation >= recorded.generation
         })
 }
 
@@ -68,11 +68,11 @@ fn refuse_clones<'a>(
     found: impl IntoIterator<Item = &'a FoundMember> + Clone,
 ) -> Result<(), PoolError> {
     for (at, one) in found.clone().into_iter().enumerate() {
-        let place = one.label.place;
+        let slot = one.label.slot;
         let behind = found.clone().into_iter().skip(at + 1);
-        for other in behind.filter(|other| other.label.place == place) {
+        for other in behind.filter(|other| other.label.slot == slot) {
             let others = found.clone().into_iter().map(|member| &member.label);
-            let others = others.filter(|label| label.place != place);
+            let others = others.filter(|label| label.slot != slot);
             let witness = others.map(|label| label.generation).max();
             let is_newer = one.label.generation > other.label.generation;
             let (newer, older) = if is_newer { (one, other) } else { (other, one) };

@@ -30,7 +30,7 @@ lunar_wire::wire_struct! {
         10 => kind: PoolKind,
         12 => block_bytes: u32,
         16 => pool: PoolId,
-        32 => place: u16,
+        32 => slot: u16,
         34 => member_count: u16,
         40 => data_blocks: u64,
         48 => unit_blocks: u64,
@@ -71,9 +71,9 @@ pub struct Label {
     pub kind: PoolKind,
     /// The pool.
     pub pool: PoolId,
-    /// Place of this member, from 0.
-    pub place: u16,
-    /// Number of places of the pool, from [`MEMBERS_MIN`] to [`MEMBERS_MAX`].
+    /// Slot of this member, from 0.
+    pub slot: u16,
+    /// Number of slots of the pool, from [`MEMBERS_MIN`] to [`MEMBERS_MAX`].
     pub member_count: u16,
     /// Length of a block of every member.
     pub block_bytes: u32,
@@ -88,7 +88,7 @@ pub struct Label {
     pub current: MemberSet,
     /// Random ids of this generation and of those before.
     pub history: History,
-    /// Places of a mirror that have no member, because it was removed.
+    /// Slots of a mirror that have no member, because it was removed.
     pub vacant: MemberSet,
 }
 
@@ -221,7 +221,7 @@ impl Label {
         let label = Self {
             kind: raw.kind,
             pool: raw.pool,
-            place: raw.place,
+            slot: raw.slot,
             member_count: raw.member_count,
             block_bytes: raw.block_bytes,
             data_blocks: raw.data_blocks,
@@ -238,7 +238,7 @@ impl Label {
         // Java reads these as signed numbers.
         let positive = |number: u64| number > 0 && i64::try_from(number).is_ok();
         (MEMBERS_MIN..=MEMBERS_MAX).contains(&self.member_count)
-            && self.place < self.member_count
+            && self.slot < self.member_count
             && self.current.is_within(self.member_count)
             && self.vacant_is_consistent()
             && positive(self.data_blocks)
@@ -252,43 +252,43 @@ impl Label {
         is_possible
             && self.vacant.is_within(self.member_count)
             && self.vacant.0 & self.current.0 == 0
-            && !self.vacant.contains(self.place)
+            && !self.vacant.contains(self.slot)
             && self.members() >= MEMBERS_MIN
     }
 
-    /// Returns the number of members: places that are not vacant.
+    /// Returns the number of members: slots that are not vacant.
     pub fn members(&self) -> u16 {
         self.member_count.saturating_sub(self.vacant.len())
     }
 
-    /// True if the pool has a member at this place.
-    pub fn has_place(&self, place: u16) -> bool {
-        place < self.member_count && !self.vacant.contains(place)
+    /// True if the pool has a member at this slot.
+    pub fn has_slot(&self, slot: u16) -> bool {
+        slot < self.member_count && !self.vacant.contains(slot)
     }
 
-    /// Returns the place of another member of the mirror, below [`MEMBERS_MAX`]: the first vacant
+    /// Returns the slot of another member of the mirror, below [`MEMBERS_MAX`]: the first vacant
     /// one, or a new one.
-    pub fn next_place(&self) -> Option<u16> {
-        let first = (0..self.member_count).find(|place| self.vacant.contains(*place));
+    pub fn next_free_slot(&self) -> Option<u16> {
+        let first = (0..self.member_count).find(|slot| self.vacant.contains(*slot));
         first.or((self.member_count < MEMBERS_MAX).then_some(self.member_count))
     }
 
-    /// Returns the label of the same generation in which `place` has a member; it is
-    /// [`next_place`](Self::next_place).
+    /// Returns the label of the same generation in which `slot` has a member; it is
+    /// [`next_free_slot`](Self::next_free_slot).
     #[must_use]
-    pub fn with_place(&self, place: u16) -> Self {
+    pub fn with_slot(&self, slot: u16) -> Self {
         let mut label = self.clone();
-        label.member_count = label.member_count.max(place + 1);
-        label.vacant.remove(place);
+        label.member_count = label.member_count.max(slot + 1);
+        label.vacant.remove(slot);
         label
     }
 
-    /// Returns the label of the same generation in which `place`, which is not current, has no
-    /// member. Vacant places at the end do not exist any more.
+    /// Returns the label of the same generation in which `slot`, which is not current, has no
+    /// member. Vacant slots at the end do not exist any more.
     #[must_use]
-    pub fn without_place(&self, place: u16) -> Self {
+    pub fn without_slot(&self, slot: u16) -> Self {
         let mut label = self.clone();
-        label.vacant.insert(place);
+        label.vacant.insert(slot);
         while label.vacant.contains(label.member_count - 1) {
             label.member_count -= 1;
             label.vacant.remove(label.member_count);
@@ -305,7 +305,7 @@ impl Label {
             kind: self.kind,
             block_bytes: self.block_bytes,
             pool: self.pool,
-            place: self.place,
+            slot: self.slot,
             member_count: self.member_count,
             data_blocks: self.data_blocks,
             unit_blocks: self.unit_blocks,
@@ -363,8 +363,8 @@ impl Label {
 
     /// Returns the label of another member of the same pool.
     #[must_use]
-    pub fn at(&self, place: u16) -> Self {
-        Self { place, ..self.clone() }
+    pub fn at(&self, slot: u16) -> Self {
+        Self { slot, ..self.clone() }
     }
 
     /// Returns the label of the next generation.
@@ -411,7 +411,7 @@ impl Label {
 
     /// True if the label names its own member as one with all data.
     pub fn names_itself(&self) -> bool {
-        self.current.contains(self.place)
+        self.current.contains(self.slot)
     }
 
     /// True if this label belongs to `history`, whose latest generation is `generation`, or that

@@ -3,7 +3,7 @@
 use super::MEMBERS_MAX;
 use lunar_wire::Field;
 
-/// A set of members: the bit of value 2ⁿ is the member at place n.
+/// A set of members: the bit of value 2ⁿ is the member at slot n.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MemberSet(pub u64);
 
@@ -13,21 +13,21 @@ impl MemberSet {
         if count >= MEMBERS_MAX { Self(u64::MAX) } else { Self((1 << count) - 1) }
     }
 
-    /// True if the member at `place` is in the set.
-    pub const fn contains(self, place: u16) -> bool {
-        place < MEMBERS_MAX && self.0 >> place & 1 == 1
+    /// True if the member at `slot` is in the set.
+    pub const fn contains(self, slot: u16) -> bool {
+        slot < MEMBERS_MAX && self.0 >> slot & 1 == 1
     }
 
-    /// Adds the member at `place`, which is below [`MEMBERS_MAX`].
-    pub const fn insert(&mut self, place: u16) {
-        debug_assert!(place < MEMBERS_MAX);
-        self.0 |= 1 << place;
+    /// Adds the member at `slot`, which is below [`MEMBERS_MAX`].
+    pub const fn insert(&mut self, slot: u16) {
+        debug_assert!(slot < MEMBERS_MAX);
+        self.0 |= 1 << slot;
     }
 
-    /// Removes the member at `place`.
-    pub const fn remove(&mut self, place: u16) {
-        if place < MEMBERS_MAX {
-            self.0 &= !(1 << place);
+    /// Removes the member at `slot`.
+    pub const fn remove(&mut self, slot: u16) {
+        if slot < MEMBERS_MAX {
+            self.0 &= !(1 << slot);
         }
     }
 
@@ -41,21 +41,21 @@ impl MemberSet {
         self.0 == 0
     }
 
-    /// Returns the places of the members in order.
-    pub fn places(self) -> impl Iterator<Item = u16> {
-        (0..MEMBERS_MAX).filter(move |place| self.contains(*place))
+    /// Returns the slots of the members in order.
+    pub fn slots(self) -> impl Iterator<Item = u16> {
+        (0..MEMBERS_MAX).filter(move |slot| self.contains(*slot))
     }
 
-    /// True if no member has a place of `count` or more.
+    /// True if no member has a slot of `count` or more.
     pub(super) const fn is_within(self, count: u16) -> bool {
         self.0 & !Self::first(count).0 == 0
     }
 }
 
 impl FromIterator<u16> for MemberSet {
-    fn from_iter<I: IntoIterator<Item = u16>>(places: I) -> Self {
+    fn from_iter<I: IntoIterator<Item = u16>>(slots: I) -> Self {
         let mut set = Self::default();
-        places.into_iter().for_each(|place| set.insert(place));
+        slots.into_iter().for_each(|slot| set.insert(slot));
         set
     }
 }
@@ -81,10 +81,10 @@ mod tests {
     fn members() {
         for count in [0, 1, 2, 63, 64] {
             let set = MemberSet::first(count);
-            assert_eq!(set.places().collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
+            assert_eq!(set.slots().collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
             assert!(set.is_within(count));
             assert!(count == 0 || !set.is_within(count - 1));
-            assert_eq!(set.places().collect::<MemberSet>(), set);
+            assert_eq!(set.slots().collect::<MemberSet>(), set);
             assert_eq!(set.len(), count);
             let mut less = set;
             less.remove(0);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 #[derive(Debug)]
 pub(crate) struct LabelledDevice {
     pub(super) joined: JoinedDevice,
-    /// The members with their labels, by place. Locked while the pool is resized.
+    /// The members with their labels, by slot. Locked while the pool is resized.
     pub(super) labelled: tokio::sync::Mutex<Vec<FoundMember>>,
     pub(super) generation: AtomicU64,
 }
@@ -59,8 +59,8 @@ impl LabelledDevice {
 
     pub(crate) fn status(&self, pool: PoolId, kind: PoolKind) -> PoolStatus {
         let is_failed = self.joined.link() == Some(DeviceLink::Failed);
-        let member = |(place, device): (u16, &Arc<dyn BlockDevice>)| PoolMember {
-            place,
+        let member = |(slot, device): (u16, &Arc<dyn BlockDevice>)| PoolMember {
+            slot,
             device: device.name().to_owned(),
             state: MemberState::Current,
             missing_bytes: 0,

@@ -20,7 +20,7 @@ struct State {
 #[derive(Debug)]
 struct MemberWatcher {
     relay: Arc<PoisonRelay>,
-    place: usize,
+    index: usize,
 }
 
 impl PoisonRelay {
@@ -40,19 +40,19 @@ impl PoisonRelay {
         self.state().watcher.is_some()
     }
 
-    /// Returns the watcher for the member at `place`, which may be a new one.
-    pub(super) fn of_member(relay: &Arc<Self>, place: usize) -> Arc<dyn PoisonWatcher> {
+    /// Returns the watcher for the member at `index`, which may be a new one.
+    pub(super) fn of_member(relay: &Arc<Self>, index: usize) -> Arc<dyn PoisonWatcher> {
         let mut state = relay.state();
-        let members = state.poisoned.len().max(place + 1);
+        let members = state.poisoned.len().max(index + 1);
         state.poisoned.resize(members, false);
         drop(state);
-        Arc::new(MemberWatcher { relay: Arc::clone(relay), place })
+        Arc::new(MemberWatcher { relay: Arc::clone(relay), index })
     }
 
     /// Returns the watcher for a further member.
     pub(super) fn of_new_member(relay: &Arc<Self>) -> Arc<dyn PoisonWatcher> {
-        let place = relay.state().poisoned.len();
-        Self::of_member(relay, place)
+        let index = relay.state().poisoned.len();
+        Self::of_member(relay, index)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -64,7 +64,7 @@ impl PoisonWatcher for MemberWatcher {
     fn poisoned(&self) {
         let mut state = self.relay.state();
         let was_good = !state.poisoned.contains(&true);
-        state.poisoned[self.place] = true;
+        state.poisoned[self.index] = true;
         // The lock is held: requests of this member may fail only after the watcher has returned.
         if was_good && let Some(watcher) = &state.watcher {
             watcher.poisoned();
@@ -73,11 +73,11 @@ impl PoisonWatcher for MemberWatcher {
 
     fn recovering(&self) -> io::Result<()> {
         let mut state = self.relay.state();
-        let others = state.poisoned.iter().enumerate().any(|(at, bad)| *bad && at != self.place);
+        let others = state.poisoned.iter().enumerate().any(|(at, bad)| *bad && at != self.index);
         if !others && let Some(watcher) = &state.watcher {
             watcher.recovering()?;
         }
-        state.poisoned[self.place] = false;
+        state.poisoned[self.index] = false;
         Ok(())
     }
 }
@@ -106,7 +106,7 @@ mod tests {
     fn first_and_last() {
         let (relay, count) = (PoisonRelay::new(3), Arc::new(Count::default()));
         relay.watch(Arc::clone(&count) as Arc<dyn PoisonWatcher>);
-        let members = [0, 1, 2].map(|place| PoisonRelay::of_member(&relay, place));
+        let members = [0, 1, 2].map(|index| PoisonRelay::of_member(&relay, index));
         members[1].poisoned();
         members[2].poisoned();
         assert_eq!(count.0.load(SeqCst), 1);

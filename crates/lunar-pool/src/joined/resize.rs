@@ -50,12 +50,12 @@ impl LabelledDevice {
             }
         }
         let losses = self.joined.cache_losses();
-        for (place, (member, label)) in members.iter().zip(&labels).enumerate() {
-            let new = label.data_blocks - self.data_blocks(place);
+        for (index, (member, label)) in members.iter().zip(&labels).enumerate() {
+            let new = label.data_blocks - self.data_blocks(index);
             if new > 0 {
                 member.device.write_label(&member.label, self.joined.buffers()).await?;
                 let first = label.data_blocks - new;
-                self.zero(place, BlockRange::new(first, new)).await?;
+                self.zero(index, BlockRange::new(first, new)).await?;
                 member.device.flush().await?;
             }
         }
@@ -79,10 +79,10 @@ impl LabelledDevice {
     }
 
     /// Returns the number of blocks of data on a member that users see.
-    fn data_blocks(&self, place: usize) -> u64 {
+    fn data_blocks(&self, index: usize) -> u64 {
         let shape = self.joined.shape();
         let all = BlockRange::new(0, shape.geometry().block_count);
-        shape.map().member_range(place, all).count
+        shape.map().member_range(index, all).count
     }
 
     /// Returns the labels of a larger pool, in the order of the members.
@@ -100,15 +100,15 @@ impl LabelledDevice {
             .map_err(|error| self.refused("there are no random numbers".into()).because(error))?;
         let next = newest.next(newest.current, id);
         let mut labels = Vec::new();
-        for (place, member) in members.iter().enumerate() {
-            let before = self.data_blocks(place);
+        for (index, member) in members.iter().enumerate() {
+            let before = self.data_blocks(index);
             let (data_blocks, unit_blocks) = if next.kind == PoolKind::CONCAT {
                 let more = block_count - self.joined.geometry().block_count;
-                (if place == last { before + more } else { before }, block_count)
+                (if index == last { before + more } else { before }, block_count)
             } else {
                 (block_count / members.len() as u64, next.unit_blocks)
             };
-            let label = Label { data_blocks, unit_blocks, ..next.at(member.label.place) };
+            let label = Label { data_blocks, unit_blocks, ..next.at(member.label.slot) };
             let width = next.unit_blocks * members.len() as u64;
             if next.kind != PoolKind::CONCAT && !block_count.is_multiple_of(width) {
                 let why = format!("the size must be a multiple of {width} blocks");
@@ -120,8 +120,8 @@ impl LabelledDevice {
     }
 
     /// Makes blocks beyond the end of a member's data zero.
-    async fn zero(&self, place: usize, new: BlockRange) -> Result<(), Error> {
-        let (device, on_device) = self.joined.shape().on_device((place, new));
+    async fn zero(&self, index: usize, new: BlockRange) -> Result<(), Error> {
+        let (device, on_device) = self.joined.shape().on_device((index, new));
         if let Some(sparse) = device.sparse() {
             return sparse.write_zeroes(on_device, true, false).await;
         }

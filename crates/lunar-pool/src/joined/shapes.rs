@@ -113,17 +113,17 @@ impl JoinedShape {
     pub(super) fn moved(
         &self,
         name: &str,
-        place: usize,
+        index: usize,
         to: &DeviceExtent,
         losses: u64,
     ) -> Result<Self, Error> {
         let mut extents = self.extents();
-        let Some(extent) = extents.get_mut(place) else {
-            return Err(Error::new(ErrorKind::Open, name, format!("it has no extent {place}")));
+        let Some(extent) = extents.get_mut(index) else {
+            return Err(Error::new(ErrorKind::Open, name, format!("it has no extent {index}")));
         };
         if extent.blocks.count != to.blocks.count {
             let what = format!(
-                "the extent has {} blocks, and its new place {}",
+                "the extent has {} blocks, and the destination {}",
                 extent.blocks.count, to.blocks.count
             );
             return Err(Error::new(ErrorKind::Open, name, what));
@@ -182,15 +182,15 @@ impl JoinedShape {
     /// Returns the extents, in order.
     pub fn extents(&self) -> Vec<DeviceExtent> {
         let all = BlockRange::new(0, self.geometry.block_count);
-        let extent = |(place, member): (usize, &JoinedMember)| DeviceExtent {
+        let extent = |(index, member): (usize, &JoinedMember)| DeviceExtent {
             device: Arc::clone(&member.device),
-            blocks: BlockRange::new(member.data_start, self.map.member_range(place, all).count),
+            blocks: BlockRange::new(member.data_start, self.map.member_range(index, all).count),
         };
         self.members.iter().enumerate().map(extent).collect()
     }
 
     /// Returns the parts of `range`, which is within the device, as blocks of the devices that they
-    /// lie on: one part for each extent. The bytes of a part may be in several places of the range.
+    /// lie on: one part for each extent. The bytes of a part may be in several parts of the range.
     pub fn parts(
         &self,
         range: BlockRange,
@@ -227,8 +227,8 @@ impl JoinedShape {
 
     /// Returns the device of an extent, and its first block there.
     #[inline]
-    pub(super) fn member(&self, place: usize) -> (&dyn BlockDevice, u64) {
-        (&*self.members[place].device, self.members[place].data_start)
+    pub(super) fn member(&self, index: usize) -> (&dyn BlockDevice, u64) {
+        (&*self.members[index].device, self.members[index].data_start)
     }
 
     /// Returns the device of a part of an extent, and the blocks there.
@@ -338,7 +338,7 @@ impl Shapes {
     /// Adds a shape; calls do not overlap. Returns false if there are too many.
     pub(super) fn push(&self, shape: JoinedShape) -> bool {
         let next = self.growths.load(Ordering::Acquire);
-        let is_set = self.later.get(next).is_some_and(|place| place.set(Box::new(shape)).is_ok());
+        let is_set = self.later.get(next).is_some_and(|cell| cell.set(Box::new(shape)).is_ok());
         if is_set {
             self.growths.store(next + 1, Ordering::Release);
         }

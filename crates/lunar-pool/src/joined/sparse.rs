@@ -152,8 +152,8 @@ impl JoinedDevice {
         if count == run.range.count && matches!(shape.map(), BlockMap::Stripe { .. }) {
             // An extent covers many stripe units if all members have the same state there.
             let mut common_end = end(range);
-            for (place, member) in members.iter_mut().enumerate() {
-                let part = shape.map().member_range(place, BlockRange::new(at, end(range) - at));
+            for (index, member) in members.iter_mut().enumerate() {
+                let part = shape.map().member_range(index, BlockRange::new(at, end(range) - at));
                 if part.count == 0 {
                     continue;
                 }
@@ -163,7 +163,7 @@ impl JoinedDevice {
                 };
                 let behind = end(other.range).min(end(part));
                 if behind < end(part) {
-                    common_end = common_end.min(shape.map().pool_end(place, behind, at));
+                    common_end = common_end.min(shape.map().pool_end(index, behind, at));
                 }
             }
             extent.range.count = extent.range.count.max(common_end - at);

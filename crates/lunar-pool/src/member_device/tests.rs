@@ -10,7 +10,7 @@ fn label(generation: u64) -> Label {
     Label {
         kind: PoolKind::MIRROR,
         pool: PoolId([3; 16]),
-        place: 0,
+        slot: 0,
         member_count: 2,
         block_bytes: 512,
         data_blocks: 1024,

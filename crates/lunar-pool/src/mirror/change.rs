@@ -5,7 +5,7 @@ use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, run};
 use super::change_queue::{ChangeQueue, ChangeTurn};
 use super::member::MirrorMember;
 use super::membership::{given_up, note_failures};
-use super::places::Place;
+use super::slots::MemberSlot;
 use crate::member_io::member_failed;
 use bytes::Bytes;
 use lunar_block::{BlockRange, Error, ErrorKind};
@@ -141,8 +141,8 @@ impl Mirror {
     /// True if a current member misses a region of `range`.
     pub(super) fn is_lacking(&self, range: BlockRange) -> bool {
         let (first, last) = self.intents.span(range);
-        let all = self.places.all();
-        let mut members = all.iter().filter_map(Place::member);
+        let all = self.slots.all();
+        let mut members = all.iter().filter_map(MemberSlot::member);
         members.any(|one| one.is_current() && !one.holds(first, last))
     }
 
@@ -161,8 +161,8 @@ impl Mirror {
             self.record().await?;
             return Ok(false);
         }
-        let all = self.places.all();
-        let current = all.iter().filter_map(Place::member).filter(|one| one.is_current());
+        let all = self.slots.all();
+        let current = all.iter().filter_map(MemberSlot::member).filter(|one| one.is_current());
         let late = given_up(current.clone(), self.options.member_wait);
         if !late.is_empty() {
             drop(roster);
@@ -194,7 +194,7 @@ impl Mirror {
                 Targets::One(_) | Targets::Lacking => LimitFrom::Begin,
             };
             let span = self.intents.span(range);
-            let members = all.iter().filter_map(Place::member);
+            let members = all.iter().filter_map(MemberSlot::member);
             let work = members.filter(|one| targets.has(one, span));
             let work = work.map(|member| (Arc::clone(member), start(member)));
             failed = run(self.options.member_wait, from, work).await;
@@ -220,9 +220,9 @@ impl Mirror {
     }
 
     /// Records for the stale members that they miss a change.
-    fn note_missed(&self, range: BlockRange, all: &[Place]) {
+    fn note_missed(&self, range: BlockRange, all: &[MemberSlot]) {
         let (first, last) = self.intents.span(range);
-        let members = all.iter().filter_map(Place::member);
+        let members = all.iter().filter_map(MemberSlot::member);
         members.filter(|member| !member.receives_changes()).for_each(|member| {
             member.add_missing_change(first, last);
         });

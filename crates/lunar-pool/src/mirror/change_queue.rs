@@ -77,9 +77,9 @@ pub struct ChangeTurn {
     queue: Arc<ChangeQueue>,
     range: BlockRange,
     owner: OwnerAddress,
-    /// The place of the change in the order of its owner, once it has entered there.
+    /// The position of the change in the order of its owner, once it has entered there.
     own: Option<RangeId>,
-    /// Its place in the common order, once it has entered there.
+    /// Its position in the common order, once it has entered there.
     common: Option<RangeId>,
     is_started: bool,
 }
@@ -134,7 +134,7 @@ impl Drop for ChangeTurn {
         }
         drop(guard);
         for grant in grants {
-            let _ = grant.send(()); // a waiter that is gone leaves its place itself
+            let _ = grant.send(()); // a waiter that is gone removes itself
         }
     }
 }

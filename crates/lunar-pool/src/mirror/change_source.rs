@@ -3,7 +3,7 @@
 use super::Mirror;
 use super::change_queue::ChangeSource;
 use super::member::MirrorMember;
-use super::places::Place;
+use super::slots::MemberSlot;
 use lunar_block::BlockRange;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -18,28 +18,28 @@ const EXCHANGE_PAUSE: Duration = Duration::from_millis(100);
 
 impl Mirror {
     /// Returns the member that `source` names; `None` if there is none. The first current member
-    /// takes the place of one that is not current any more.
+    /// takes the slot of one that is not current any more.
     pub(super) fn member_of(
         &self,
         source: ChangeSource,
         range: BlockRange,
     ) -> Option<Arc<MirrorMember>> {
-        let ChangeSource::Only(place) = source else { return None };
+        let ChangeSource::Only(slot) = source else { return None };
         let (first, last) = self.intents.span(range);
         let fits = |one: &&Arc<MirrorMember>| one.is_current() && one.holds(first, last);
-        let all = self.places.all();
-        let named = all.get(usize::from(place)).and_then(Place::member).filter(fits);
-        named.or_else(|| all.iter().filter_map(Place::member).find(fits)).cloned()
+        let all = self.slots.all();
+        let named = all.get(usize::from(slot)).and_then(MemberSlot::member).filter(fits);
+        named.or_else(|| all.iter().filter_map(MemberSlot::member).find(fits)).cloned()
     }
 
     /// Exchanges the source of later changes if another member answers much sooner: a member that
     /// is slow would hold up all reads of blocks that are written often.
     pub(super) fn review_source(&self) {
-        let all = self.places.all();
+        let all = self.slots.all();
         let fits = |one: &&Arc<MirrorMember>| one.is_current() && one.holds_all();
-        let fitting = all.iter().filter_map(Place::member).filter(fits);
+        let fitting = all.iter().filter_map(MemberSlot::member).filter(fits);
         let Some(best) = fitting.min_by_key(|one| one.latency_nanos()) else { return };
-        let source = all.get(usize::from(self.queue.source())).and_then(Place::member);
+        let source = all.get(usize::from(self.queue.source())).and_then(MemberSlot::member);
         let is_good = |source: &Arc<MirrorMember>| {
             source.latency_nanos() <= best.latency_nanos().saturating_mul(LATENCY_FACTOR)
         };
@@ -49,7 +49,7 @@ impl Mirror {
         let mut exchanged = self.source_exchanged.lock().unwrap_or_else(PoisonError::into_inner);
         if exchanged.is_none_or(|at| at.elapsed() >= EXCHANGE_PAUSE) {
             *exchanged = Some(Instant::now());
-            self.queue.set_source(best.place);
+            self.queue.set_source(best.slot);
         }
     }
 
@@ -60,8 +60,8 @@ impl Mirror {
             return; // nearly all reads
         }
         let grace = member.grace();
-        let all = self.places.all();
-        let others = all.iter().filter_map(Place::member);
+        let all = self.slots.all();
+        let others = all.iter().filter_map(MemberSlot::member);
         let others = others.filter(|one| !Arc::ptr_eq(one, member) && one.is_complete());
         let Some(sooner) = others.map(|one| one.latency_nanos()).min() else { return };
         let due = begun.checked_add(Duration::from_nanos(sooner));

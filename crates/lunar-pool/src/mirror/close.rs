@@ -96,10 +96,10 @@ impl Mirror {
         if rest.is_empty() {
             return false;
         }
-        let places = rest.iter().map(|member| member.place).collect();
-        roster.label = roster.label.next(places, id);
+        let slots = rest.iter().map(|member| member.slot).collect();
+        roster.label = roster.label.next(slots, id);
         let work = rest.iter().map(|member| {
-            let (label, of) = (roster.label.at(member.place), Arc::clone(member));
+            let (label, of) = (roster.label.at(member.slot), Arc::clone(member));
             let buffers = self.buffers();
             let work = async move { of.device.write_label(&label, &buffers).await };
             (Arc::clone(member), member.tracked(work))

@@ -1,65 +1,65 @@
 //! Adds and removes members while the mirror is in use.
 //!
 //! State after a power cut while a member is added, in the order of the steps:
-//! 1. The new device is prepared, and gets a label of the present generation with the new place.
-//!    The labels of the other members do not have this place: the mirror opens without the device,
+//! 1. The new device is prepared, and gets a label of the present generation with the new slot.
+//!    The labels of the other members do not have this slot: the mirror opens without the device,
 //!    or ignores it.
-//! 2. The labels of the current members have the place, in a new generation. Once the first of
+//! 2. The labels of the current members have the slot, in a new generation. Once the first of
 //!    these labels is written, the mirror opens with the device, which is stale, or without it.
 //!
 //! While a member is removed:
 //! 1. If it is current, it is left out: the labels of the other members have a new generation.
-//! 2. The labels of the other members do not have its place, in a new generation. Once the first of
+//! 2. The labels of the other members do not have its slot, in a new generation. Once the first of
 //!    these labels is written, the mirror ignores the device, and opens without it.
 //! 3. Its label is cleared.
 
 use super::Mirror;
 use super::bounded::run_one;
 use super::member::MirrorMember;
-use super::places::Place;
+use super::slots::MemberSlot;
 use crate::PoolError;
 use crate::format::{MEMBERS_MAX, MEMBERS_MIN};
 use lunar_block::BlockDevice;
 use std::sync::Arc;
 
 impl Mirror {
-    /// Adds a member. Returns its place; the copy to it runs in a task.
+    /// Adds a member. Returns its slot; the copy to it runs in a task.
     pub(super) async fn add(
         self: Arc<Self>,
         device: Arc<dyn BlockDevice>,
     ) -> Result<u16, PoolError> {
         let mut former = self.reshaping.lock().await;
-        let next_place = self.roster.read().await.label.next_place();
-        let Some(place) = next_place else {
+        let next_free_slot = self.roster.read().await.label.next_free_slot();
+        let Some(slot) = next_free_slot else {
             return Err(PoolError::MemberCount(usize::from(MEMBERS_MAX) + 1));
         };
-        let new = self.new_member(place, device, &mut former).await?;
-        let label = self.recorded().await?.label.with_place(place).at(place);
+        let new = self.new_member(slot, device, &mut former).await?;
+        let label = self.recorded().await?.label.with_slot(slot).at(slot);
         if let Err(error) = self.label_new(&new, label).await {
             former.add(new);
             return Err(error.into());
         }
         let mut roster = self.recorded().await?;
-        roster.label = roster.label.with_place(place);
-        self.places.set(place, Place::Taken(Arc::clone(&new)));
+        roster.label = roster.label.with_slot(slot);
+        self.slots.set(slot, MemberSlot::Taken(Arc::clone(&new)));
         let current = self.current();
         let recorded = self.set_current(&mut roster, current, false).await;
         drop(roster);
         self.recover_stale();
         recorded?;
-        tracing::info!("{}: {} is member {place} now", self.name, new.device.name());
-        Ok(place)
+        tracing::info!("{}: {} is member {slot} now", self.name, new.device.name());
+        Ok(slot)
     }
 
     /// Removes a member for good.
-    pub(super) async fn remove(self: Arc<Self>, place: u16) -> Result<(), PoolError> {
+    pub(super) async fn remove(self: Arc<Self>, slot: u16) -> Result<(), PoolError> {
         let mut former = self.reshaping.lock().await;
-        let old = match self.places.all().get(usize::from(place)) {
-            Some(Place::Taken(member)) => Some(Arc::clone(member)),
-            Some(Place::Missing) => None,
-            Some(Place::Vacant) | None => return Err(PoolError::NoSuchMember { place }),
+        let old = match self.slots.all().get(usize::from(slot)) {
+            Some(MemberSlot::Taken(member)) => Some(Arc::clone(member)),
+            Some(MemberSlot::Missing) => None,
+            Some(MemberSlot::Vacant) | None => return Err(PoolError::NoSuchMember { slot }),
         };
-        if self.places.members() <= usize::from(MEMBERS_MIN) {
+        if self.slots.members() <= usize::from(MEMBERS_MIN) {
             return Err(PoolError::TooFewMembers);
         }
         self.check_writable()?;
@@ -73,14 +73,14 @@ impl Mirror {
                 return Err(error.into());
             }
         };
-        roster.label = roster.label.without_place(place);
-        self.places.set(place, Place::Vacant);
+        roster.label = roster.label.without_slot(slot);
+        self.slots.set(slot, MemberSlot::Vacant);
         let current = self.current();
         let recorded = self.set_current(&mut roster, current, false).await;
         drop(roster);
         self.recover_stale();
         recorded?;
-        tracing::info!("{}: member {place} is removed", self.name);
+        tracing::info!("{}: member {slot} is removed", self.name);
         if let Some(old) = old {
             self.clear_label(&old).await;
             former.add(old);
@@ -88,7 +88,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Clears the label of a removed device, so that other pools accept it. Its place is gone in
+    /// Clears the label of a removed device, so that other pools accept it. Its slot is gone in
     /// any case.
     async fn clear_label(&self, old: &Arc<MirrorMember>) {
         let name = old.device.name();

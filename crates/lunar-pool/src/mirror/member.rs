@@ -37,7 +37,7 @@ const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 /// A member of a mirror whose device is present. Its state changes only under the membership lock.
 #[derive(Debug)]
 pub(super) struct MirrorMember {
-    pub(super) place: u16,
+    pub(super) slot: u16,
     pub(super) device: MemberDevice,
     /// Time limit for the member, measured from the answer of another member.
     wait: Duration,
@@ -70,7 +70,7 @@ pub(super) struct MirrorMember {
     /// True while the member misses regions.
     is_partial: AtomicBool,
     pub(super) is_recovering: AtomicBool,
-    /// True when another device gets the place: the member is not recovered any more.
+    /// True when another device gets the slot: the member is not recovered any more.
     pub(super) retired: watch::Sender<bool>,
     facts: Mutex<MemberFacts>,
 }
@@ -100,7 +100,7 @@ struct MemberFacts {
 impl MirrorMember {
     /// Creates a member. `wait` is its time limit, measured from the answer of another member.
     pub(super) fn new(
-        place: u16,
+        slot: u16,
         device: MemberDevice,
         is_current: bool,
         regions: u32,
@@ -120,7 +120,7 @@ impl MirrorMember {
         };
         device.set_needed(is_current);
         Self {
-            place,
+            slot,
             wait,
             data_start: device.layout().data_start(),
             losses_known: AtomicU64::new(device.losses()),
@@ -372,13 +372,13 @@ impl MirrorMember {
         let member = Arc::clone(self);
         let bytes = range.count * u64::from(self.device.layout().block_bytes);
         self.tracked(async move {
-            let mut place = member.window.enter(bytes).await;
+            let mut permit = member.window.enter(bytes).await;
             let range = member.on_device(range);
             let mut changed = change(&**member.device.device(), range);
             let changed = match poll!(&mut changed) {
                 Poll::Ready(changed) => changed,
                 Poll::Pending => {
-                    place.was_sent();
+                    permit.was_sent();
                     changed.await
                 }
             };
@@ -539,7 +539,7 @@ impl MirrorMember {
             _ => MemberState::Syncing,
         };
         PoolMember {
-            place: self.place,
+            slot: self.slot,
             device: self.device.name().to_owned(),
             state,
             missing_bytes: u64::from(facts.missing.len()) * region_bytes,

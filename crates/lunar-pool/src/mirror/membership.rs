@@ -5,7 +5,7 @@ use super::bounded::{
     FailedMember, LimitFrom, MemberFailure, complete_in_task, run, start_for_all,
 };
 use super::member::{MirrorMember, contains};
-use super::places::Place;
+use super::slots::MemberSlot;
 use crate::create::random_id;
 use crate::format::Label;
 use futures_util::future::select_all;
@@ -20,7 +20,7 @@ use tokio::sync::RwLockWriteGuard;
 /// are written.
 #[derive(Debug)]
 pub(super) struct Roster {
-    /// The label without a place.
+    /// The label without a slot.
     pub(super) label: Label,
     /// True while the label of the last change of states is not durable: nothing is acknowledged
     /// before it is.
@@ -35,10 +35,10 @@ pub(super) type RosterGuard<'a> = RwLockWriteGuard<'a, Roster>;
 impl Mirror {
     /// Returns the members whose devices are present.
     pub(super) fn present(&self) -> impl Iterator<Item = Arc<MirrorMember>> + use<> {
-        self.places.present()
+        self.slots.present()
     }
 
-    /// Returns the current members, in the order of their places.
+    /// Returns the current members, in the order of their slots.
     pub(super) fn current(&self) -> Vec<Arc<MirrorMember>> {
         self.present().filter(|member| member.is_current()).collect()
     }
@@ -71,11 +71,11 @@ impl Mirror {
 
     /// Returns a current member that has held up the others for too long, if another one that has
     /// not can do without it.
-    pub(super) fn slow_member(all: &[Place]) -> Option<Arc<MirrorMember>> {
+    pub(super) fn slow_member(all: &[MemberSlot]) -> Option<Arc<MirrorMember>> {
         let is_slow = |one: &&Arc<MirrorMember>| one.is_current() && one.is_too_late();
-        let slow = all.iter().filter_map(Place::member).find(is_slow)?;
+        let slow = all.iter().filter_map(MemberSlot::member).find(is_slow)?;
         let is_enough = |one: &Arc<MirrorMember>| one.is_complete() && !one.is_too_late();
-        all.iter().filter_map(Place::member).any(is_enough).then(|| Arc::clone(slow))
+        all.iter().filter_map(MemberSlot::member).any(is_enough).then(|| Arc::clone(slow))
     }
 
     /// Leaves out the members that have held up the others for too long.
@@ -84,7 +84,7 @@ impl Mirror {
         self.run_for_all(async move {
             let mut roster = mirror.roster.write().await;
             let mut left = Ok(true);
-            while let (Ok(_), Some(slow)) = (&left, Self::slow_member(&mirror.places.all())) {
+            while let (Ok(_), Some(slow)) = (&left, Self::slow_member(&mirror.slots.all())) {
                 slow.fail(MemberFailure::Slow);
                 left = mirror.leave_out_alone(&mut roster, &[slow]).await;
             }
@@ -97,7 +97,7 @@ impl Mirror {
 
     /// Leaves out, in a task, a member that has held up the others for too long.
     pub(super) fn leave_out_slow_later(self: &Arc<Self>) {
-        if Self::slow_member(&self.places.all()).is_none() {
+        if Self::slow_member(&self.slots.all()).is_none() {
             return;
         }
         let mirror = Arc::clone(self);
@@ -257,11 +257,11 @@ impl Mirror {
         let id = random_id().map_err(|error| {
             Error::new(ErrorKind::Medium, &*self.name, "there are no random numbers").because(error)
         })?;
-        let places = next.iter().map(|member| member.place).collect();
-        roster.label = roster.label.next(places, id);
+        let slots = next.iter().map(|member| member.slot).collect();
+        roster.label = roster.label.next(slots, id);
         self.generation.store(roster.label.generation, SeqCst);
         let work = next.iter().map(|member| {
-            let (label, of) = (roster.label.at(member.place), Arc::clone(member));
+            let (label, of) = (roster.label.at(member.slot), Arc::clone(member));
             let buffers = self.buffers();
             let work = async move { of.device.write_label(&label, &buffers).await };
             (Arc::clone(member), member.tracked(IoContext::server_scope(work)))

@@ -5,9 +5,9 @@ use super::clears::ClearLengths;
 use super::intent_log::IntentLog;
 use super::member::MirrorMember;
 use super::membership::Roster;
-use super::places::{Place, Places};
 use super::read::REPAIRS_MAX;
 use super::rewrites::Rewrites;
+use super::slots::{MemberSlot, MemberSlots};
 use super::spares::Spares;
 use super::{Mirror, MirrorDevice, MirrorOptions};
 use crate::PoolError;
@@ -51,8 +51,8 @@ impl MirrorDevice {
         if !is_degraded {
             found.require(label.current)?;
         }
-        let places = places(found, options.member_wait);
-        let present = || places.iter().filter_map(Place::member);
+        let slots = slots(found, options.member_wait);
+        let present = || slots.iter().filter_map(MemberSlot::member);
         if !present().any(|member| member.is_current()) {
             return Err(PoolError::NoneCurrent { generation: label.generation });
         }
@@ -91,7 +91,7 @@ impl MirrorDevice {
             copied_blocks: AtomicU64::new(0),
             buffers: std::sync::RwLock::default(),
             runtime,
-            places: Places::new(places),
+            slots: MemberSlots::new(slots),
             reshaping: tokio::sync::Mutex::default(),
         });
         mirror.begin(&label, &intents).await?;
@@ -123,8 +123,8 @@ impl Mirror {
                 })?;
             }
         }
-        let places: MemberSet = current.iter().map(|member| member.place).collect();
-        if places != label.current {
+        let slots: MemberSet = current.iter().map(|member| member.slot).collect();
+        if slots != label.current {
             // Before any change that the missing members miss.
             let mut roster = self.roster.write().await;
             self.set_current(&mut roster, current, false).await?;
@@ -136,16 +136,22 @@ impl Mirror {
     }
 }
 
-fn places(found: Assembly, wait: Duration) -> Vec<Place> {
+fn slots(found: Assembly, wait: Duration) -> Vec<MemberSlot> {
     let (regions, vacant) = (found.newest.regions(), found.newest.vacant);
     let is_current: Vec<bool> =
-        (0..found.newest.member_count).map(|place| found.is_current(place)).collect();
-    let member = |(place, member): (u16, Option<crate::assembly::FoundMember>)| {
+        (0..found.newest.member_count).map(|slot| found.is_current(slot)).collect();
+    let member = |(slot, member): (u16, Option<crate::assembly::FoundMember>)| {
         let Some(member) = member else {
-            return if vacant.contains(place) { Place::Vacant } else { Place::Missing };
+            return if vacant.contains(slot) { MemberSlot::Vacant } else { MemberSlot::Missing };
         };
-        let is_current = is_current[usize::from(place)];
-        Place::Taken(Arc::new(MirrorMember::new(place, member.device, is_current, regions, wait)))
+        let is_current = is_current[usize::from(slot)];
+        MemberSlot::Taken(Arc::new(MirrorMember::new(
+            slot,
+            member.device,
+            is_current,
+            regions,
+            wait,
+        )))
     };
     (0..).zip(found.members).map(member).collect()
 }

@@ -5,7 +5,7 @@ use super::bounded::{FailedMember, MemberFailure, RunToEnd, complete_in_task, de
 use super::change::Targets;
 use super::change_queue::{ChangeQueue, ChangeSource};
 use super::member::MirrorMember;
-use super::places::Place;
+use super::slots::MemberSlot;
 use crate::format::MemberSet;
 use crate::member_io::member_failed;
 use bytes::Bytes;
@@ -53,7 +53,7 @@ struct MemberAnswer {
 
 impl MemberReads {
     fn begin(&mut self, member: Arc<MirrorMember>, range: BlockRange, into: Buffer) {
-        self.tried.insert(member.place);
+        self.tried.insert(member.slot);
         let of = Arc::clone(&member);
         let read = Box::pin(async move { of.read(range, into).await });
         let losses = member.device.losses();
@@ -116,7 +116,7 @@ impl Mirror {
             let member = match is_changing {
                 true => {
                     self.review_source();
-                    self.member_of(source, range).filter(|one| !reads.tried.contains(one.place))
+                    self.member_of(source, range).filter(|one| !reads.tried.contains(one.slot))
                 }
                 false => self.choose(range, reads.tried),
             };
@@ -166,7 +166,7 @@ impl Mirror {
         let mut failed = Vec::new();
         loop {
             let Some(source) = self.choose(range, tried) else { break };
-            tried.insert(source.place);
+            tried.insert(source.slot);
             let losses = source.device.losses();
             let into = buffer.take().unwrap_or_else(|| pool.take(len));
             let read = tokio::time::timeout(self.options.member_wait, source.read(range, into));
@@ -179,7 +179,7 @@ impl Mirror {
                 }
                 Err(_) if is_last => {
                     // The last member that has the blocks has no time limit.
-                    tried.0 &= !(1 << source.place);
+                    tried.0 &= !(1 << source.slot);
                     continue;
                 }
                 Err(_) => {
@@ -190,7 +190,7 @@ impl Mirror {
             };
             if source.device.losses() != losses || source.has_lost() {
                 self.leave_out_if_lossy(&source).await?;
-                tried.0 &= !(1 << source.place);
+                tried.0 &= !(1 << source.slot);
                 continue;
             }
             let from = Bytes::copy_from_slice(&data[..bytes]);
@@ -227,7 +227,7 @@ impl Mirror {
         if has_lost || (member.has_lost() && !self.is_read_only) {
             self.leave_out_if_lossy(&member).await?;
             // The member may be the best of all that have lost writes, or was resynced since.
-            reads.tried.0 &= !(1 << member.place);
+            reads.tried.0 &= !(1 << member.slot);
             return Ok(None);
         }
         self.note_late_read(&member, begun);
@@ -324,7 +324,7 @@ impl Mirror {
         into: Buffer,
     ) -> Result<(), Error> {
         let bytes = into.len();
-        let Some(source) = self.choose(range, [member.place].into_iter().collect()) else {
+        let Some(source) = self.choose(range, [member.slot].into_iter().collect()) else {
             return Ok(());
         };
         let Some(data) = self.read_checked(&source, range, into).await else {
@@ -382,12 +382,12 @@ impl Mirror {
     /// blocks and is not in `tried`.
     pub(super) fn choose(&self, range: BlockRange, tried: MemberSet) -> Option<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(range);
-        let all = self.places.all();
+        let all = self.slots.all();
         let fits = |member: &&Arc<MirrorMember>| {
-            member.is_current() && !tried.contains(member.place) && member.holds(first, last)
+            member.is_current() && !tried.contains(member.slot) && member.holds(first, last)
         };
         // Each cost is read once: reads that end beside this one change it.
-        let costs: Vec<(&Arc<MirrorMember>, u64)> = (all.iter().filter_map(Place::member))
+        let costs: Vec<(&Arc<MirrorMember>, u64)> = (all.iter().filter_map(MemberSlot::member))
             .filter(fits)
             .map(|member| (member, member.cost()))
             .collect();

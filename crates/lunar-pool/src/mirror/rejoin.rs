@@ -1,10 +1,10 @@
 //! The return of members whose devices were missing when the mirror was opened.
 //!
-//! Nothing is written before the member has its place: it is stale, as after an opening with it.
+//! Nothing is written before the member has its slot: it is stale, as after an opening with it.
 
 use super::Mirror;
 use super::member::MirrorMember;
-use super::places::Place;
+use super::slots::MemberSlot;
 use crate::PoolError;
 use crate::error::SplitMirror;
 use crate::format::{FoundLabel, Label};
@@ -13,8 +13,8 @@ use lunar_block::BlockDevice;
 use std::sync::Arc;
 
 impl Mirror {
-    /// Gives a device with a label the place that it names, if the member there is missing. Returns
-    /// the place; the copy to the device runs in a task.
+    /// Gives a device with a label the slot that it names, if the member there is missing. Returns
+    /// the slot; the copy to the device runs in a task.
     pub(super) async fn rejoin(
         self: Arc<Self>,
         device: Arc<dyn BlockDevice>,
@@ -22,20 +22,20 @@ impl Mirror {
         let mut former = self.reshaping.lock().await;
         let device = MemberDevice::new(device).fenced(self.ownership.fence());
         let given = Arc::clone(device.given());
-        self.returning_place(&device).await?;
+        self.returning_slot(&device).await?;
         if former.has_open_changes(&given) {
             return Err(PoolError::Unsettled { device: device.name().to_owned() });
         }
         let is_acquired = self.acquire_member(&device).await?;
-        let place = self.take_again(device).await;
-        if is_acquired && place.is_err() {
+        let slot = self.take_again(device).await;
+        if is_acquired && slot.is_err() {
             self.ownership.give_back(&given).await;
         }
-        place
+        slot
     }
 
-    /// Returns the place of a member that may return, and its number of regions.
-    async fn returning_place(&self, device: &MemberDevice) -> Result<(u16, u32), PoolError> {
+    /// Returns the slot of a member that may return, and its number of regions.
+    async fn returning_slot(&self, device: &MemberDevice) -> Result<(u16, u32), PoolError> {
         let name = || device.name().to_owned();
         let buffers = self.buffers();
         let read = async { Ok(device.read_label(&buffers).await?) };
@@ -47,23 +47,23 @@ impl Mirror {
         let newest = self.recorded().await?.label.clone();
         self.check_label(device, &label, &newest)?;
         self.check_fits(device, &newest)?;
-        Ok((label.place, newest.regions()))
+        Ok((label.slot, newest.regions()))
     }
 
-    /// Gives a device that is owned its place. A former owner may have written to it until now, so
+    /// Gives a device that is owned its slot. A former owner may have written to it until now, so
     /// its label is read again.
     async fn take_again(self: &Arc<Self>, device: MemberDevice) -> Result<u16, PoolError> {
-        let (place, regions) = self.returning_place(&device).await?;
+        let (slot, regions) = self.returning_slot(&device).await?;
         device.device().set_buffers(&self.buffers());
         let wait = self.options.member_wait;
-        let member = Arc::new(MirrorMember::new(place, device, false, regions, wait));
+        let member = Arc::new(MirrorMember::new(slot, device, false, regions, wait));
         let roster = self.roster.write().await;
         self.refuse_closed(roster.is_closed)?;
-        self.places.set(place, Place::Taken(Arc::clone(&member)));
+        self.slots.set(slot, MemberSlot::Taken(Arc::clone(&member)));
         drop(roster);
-        tracing::info!("{}: {} is member {place} again", self.name, member.device.name());
+        tracing::info!("{}: {} is member {slot} again", self.name, member.device.name());
         self.recover_stale();
-        Ok(place)
+        Ok(slot)
     }
 
     /// Fails unless the label is that of a missing member, which was not written without the
@@ -88,16 +88,16 @@ impl Mirror {
         if !label.is_same_pool(newest) {
             return Err(PoolError::Shape { device: name(), other: self.name.to_string() });
         }
-        match self.places.all().get(usize::from(label.place)) {
-            Some(Place::Missing) => Ok(()),
-            Some(Place::Taken(member)) => Err(PoolError::Cloned {
-                place: label.place,
+        match self.slots.all().get(usize::from(label.slot)) {
+            Some(MemberSlot::Missing) => Ok(()),
+            Some(MemberSlot::Taken(member)) => Err(PoolError::Cloned {
+                slot: label.slot,
                 device: member.device.name().to_owned(),
                 generation: newest.generation,
                 other: name(),
                 other_generation: label.generation,
             }),
-            Some(Place::Vacant) | None => Err(PoolError::NoSuchMember { place: label.place }),
+            Some(MemberSlot::Vacant) | None => Err(PoolError::NoSuchMember { slot: label.slot }),
         }
     }
 }

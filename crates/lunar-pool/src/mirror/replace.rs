@@ -1,16 +1,16 @@
 //! Replacement of members while the mirror is in use.
 //!
 //! State after a power cut, in the order of the steps:
-//! 1. Both places for labels on the new device are cleared. The mirror opens with the old device.
+//! 1. Both label copies on the new device are cleared. The mirror opens with the old device.
 //! 2. If the old member is current, it is left out: the labels of the others have a new generation.
-//! 3. The new device gets a label of the place, which is newer than that of the old device and in
+//! 3. The new device gets a label of the slot, which is newer than that of the old device and in
 //!    no set of members with all data. The mirror opens with either device, or with both.
-//! 4. The device gets the place, and a copy as any other stale member.
+//! 4. The device gets the slot, and a copy as any other stale member.
 
 use super::Mirror;
 use super::bounded::{MemberFailure, MemberWork, run_one};
 use super::member::MirrorMember;
-use super::places::{FormerMembers, Place};
+use super::slots::{FormerMembers, MemberSlot};
 use crate::PoolError;
 use crate::format::Label;
 use crate::member_device::MemberDevice;
@@ -19,39 +19,39 @@ use lunar_block::{BlockDevice, Error, ErrorKind};
 use std::sync::Arc;
 
 impl Mirror {
-    /// Gives the place of a member to a new device. Returns when the device has the place; the copy
+    /// Gives the slot of a member to a new device. Returns when the device has the slot; the copy
     /// to it runs in a task.
     pub(super) async fn replace(
         self: Arc<Self>,
-        place: u16,
+        slot: u16,
         device: Arc<dyn BlockDevice>,
     ) -> Result<(), PoolError> {
-        self.replace_if(place, device, |_| true).await
+        self.replace_if(slot, device, |_| true).await
     }
 
-    /// Replaces a member if its place is in a wanted state.
+    /// Replaces a member if its slot is in a wanted state.
     pub(super) async fn replace_if(
         self: &Arc<Self>,
-        place: u16,
+        slot: u16,
         device: Arc<dyn BlockDevice>,
-        is_wanted: impl Fn(&Place) -> bool,
+        is_wanted: impl Fn(&MemberSlot) -> bool,
     ) -> Result<(), PoolError> {
         let mut former = self.reshaping.lock().await;
-        let all = self.places.all();
-        let Some(taken) = all.get(usize::from(place)).filter(|taken| is_wanted(taken)) else {
-            return Err(PoolError::NoSuchMember { place });
+        let all = self.slots.all();
+        let Some(taken) = all.get(usize::from(slot)).filter(|taken| is_wanted(taken)) else {
+            return Err(PoolError::NoSuchMember { slot });
         };
         let old = match taken {
-            Place::Taken(member) => Some(Arc::clone(member)),
-            Place::Missing => None,
-            Place::Vacant => return Err(PoolError::NoSuchMember { place }),
+            MemberSlot::Taken(member) => Some(Arc::clone(member)),
+            MemberSlot::Missing => None,
+            MemberSlot::Vacant => return Err(PoolError::NoSuchMember { slot }),
         };
-        let new = self.new_member(place, device, &mut former).await?;
+        let new = self.new_member(slot, device, &mut former).await?;
         if let Some(old) = &old {
             self.leave_out_for_good(old, "another device replaces it").await?;
         }
-        let placed = self.take_place(&new).await;
-        match (&placed, old) {
+        let taken = self.take_slot(&new).await;
+        match (&taken, old) {
             (Ok(()), Some(old)) => {
                 self.spares.has_replaced(old.device.name(), old.last_failure());
                 former.add(old);
@@ -63,13 +63,13 @@ impl Mirror {
             }
         }
         self.recover_stale();
-        placed
+        taken
     }
 
-    /// Checks that a device has no label and fits, acquires it, and clears the places of labels.
+    /// Checks that a device has no label and fits, acquires it, and clears both label copies.
     pub(super) async fn new_member(
         &self,
-        place: u16,
+        slot: u16,
         device: Arc<dyn BlockDevice>,
         former: &mut FormerMembers,
     ) -> Result<Arc<MirrorMember>, PoolError> {
@@ -90,7 +90,7 @@ impl Mirror {
         }
         device.device().set_buffers(&buffers);
         let wait = self.options.member_wait;
-        let new = Arc::new(MirrorMember::new(place, device, false, label.regions(), wait));
+        let new = Arc::new(MirrorMember::new(slot, device, false, label.regions(), wait));
         let of = Arc::clone(&new);
         let clear = new.tracked(async move { of.device.clear_labels().await });
         if let Err(error) = self.run_on_new(&new, clear).await {
@@ -161,7 +161,7 @@ impl Mirror {
     ) -> Result<(), PoolError> {
         let mut roster = self.recorded().await?;
         let last =
-            || PoolError::LastCurrent { place: old.place, device: old.device.name().to_owned() };
+            || PoolError::LastCurrent { slot: old.slot, device: old.device.name().to_owned() };
         if old.is_current() && !self.is_dispensable(old) {
             return Err(last());
         }
@@ -181,19 +181,19 @@ impl Mirror {
         self.present().any(|one| !Arc::ptr_eq(&one, old) && one.is_complete())
     }
 
-    /// Gives a new device the label of its place, and the place.
-    async fn take_place(&self, new: &Arc<MirrorMember>) -> Result<(), PoolError> {
-        let label = self.recorded().await?.label.at(new.place);
+    /// Gives a new device the label of its slot, and the slot.
+    async fn take_slot(&self, new: &Arc<MirrorMember>) -> Result<(), PoolError> {
+        let label = self.recorded().await?.label.at(new.slot);
         self.label_new(new, label).await?;
         let roster = self.roster.write().await;
         self.refuse_closed(roster.is_closed)?;
-        self.places.set(new.place, Place::Taken(Arc::clone(new)));
+        self.slots.set(new.slot, MemberSlot::Taken(Arc::clone(new)));
         drop(roster);
         let name = new.device.name();
         tracing::info!(
             "{}: {name} is member {} now; all data is being copied to it",
             self.name,
-            new.place
+            new.slot
         );
         Ok(())
     }

@@ -16,7 +16,7 @@ use super::bounded::{JointLimit, LimitFrom, MemberFailure, RunToEnd, run};
 use super::clears::ZEROED_BYTES_MAX;
 use super::member::MirrorMember;
 use super::membership::RosterGuard;
-use super::places::Place;
+use super::slots::MemberSlot;
 use super::{Mirror, MirrorDevice};
 use crate::format::Label;
 use bytes::Bytes;
@@ -76,11 +76,13 @@ impl Mirror {
 
     /// Fails unless all members are current and complete.
     fn check_complete(&self) -> Result<(), Error> {
-        for (place, taken) in (0..).zip(self.places.all().iter()) {
+        for (slot, taken) in (0..).zip(self.slots.all().iter()) {
             let member = match taken {
-                Place::Vacant => continue,
-                Place::Missing => return Err(self.refused(format!("member {place} is missing"))),
-                Place::Taken(member) => member,
+                MemberSlot::Vacant => continue,
+                MemberSlot::Missing => {
+                    return Err(self.refused(format!("member {slot} is missing")));
+                }
+                MemberSlot::Taken(member) => member,
             };
             let name = member.device.name();
             if !member.is_complete() {

@@ -134,7 +134,7 @@ impl Mirror {
 }
 
 /// Brings a member up to date, again and again until it is current and has everything. Ends when
-/// the pool is closed, or when another device gets the place.
+/// the pool is closed, or when another device gets the slot.
 async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
     let mut retired = member.retired.subscribe();
     loop {
@@ -356,7 +356,7 @@ impl Resync {
         &self,
         piece: BlockRange,
     ) -> Result<Result<Buffer, Vec<Arc<MirrorMember>>>, Error> {
-        let mut tried: MemberSet = [self.target.place].into_iter().collect();
+        let mut tried: MemberSet = [self.target.slot].into_iter().collect();
         let mut bad = Vec::new();
         let bytes = piece.count as usize * self.mirror.geometry().block_bytes as usize;
         while let Some(source) = self.mirror.choose(piece, tried) {
@@ -367,7 +367,7 @@ impl Resync {
             if source.has_lost() {
                 return Ok(Err(vec![source]));
             }
-            tried.insert(source.place);
+            tried.insert(source.slot);
             bad.push(source);
         }
         if !bad.is_empty() && self.target.is_current() {

@@ -59,15 +59,15 @@ pub struct ScrubReport {
     pub undecided_blocks: u64,
     /// Number of blocks that no member could read.
     pub unreadable_blocks: u64,
-    /// Members with wrong blocks, in the order of their places.
+    /// Members with wrong blocks, in the order of their slots.
     pub members: Vec<ScrubbedMember>,
 }
 
 /// The wrong blocks of a member. They were repaired, or the member was left out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ScrubbedMember {
-    /// Place of the member.
-    pub place: u16,
+    /// Slot of the member.
+    pub slot: u16,
     /// Number of blocks that the member could not read, and another one could.
     pub unreadable_blocks: u64,
     /// Number of blocks in which the majority of at least three members had another content.
@@ -76,10 +76,10 @@ pub struct ScrubbedMember {
 
 impl ScrubReport {
     /// Returns the results of a member.
-    fn of(&mut self, place: u16) -> &mut ScrubbedMember {
-        let at = self.members.partition_point(|member| member.place < place);
-        if self.members.get(at).is_none_or(|member| member.place != place) {
-            let member = ScrubbedMember { place, unreadable_blocks: 0, outvoted_blocks: 0 };
+    fn of(&mut self, slot: u16) -> &mut ScrubbedMember {
+        let at = self.members.partition_point(|member| member.slot < slot);
+        if self.members.get(at).is_none_or(|member| member.slot != slot) {
+            let member = ScrubbedMember { slot, unreadable_blocks: 0, outvoted_blocks: 0 };
             self.members.insert(at, member);
         }
         &mut self.members[at]

@@ -1,7 +1,7 @@
 //! Spare devices, which replace members that are out for too long.
 
 use super::Mirror;
-use super::places::Place;
+use super::slots::MemberSlot;
 use crate::PoolError;
 use crate::status::{UnusedDevice, UnusedState};
 use lunar_block::{BlockDevice, DeviceLink};
@@ -39,10 +39,10 @@ struct Spare {
     retry_at: Option<Instant>,
 }
 
-/// A place whose member a spare device is to replace at some time.
+/// A slot whose member a spare device is to replace at some time.
 #[derive(Clone, Copy, Debug)]
 struct Vacancy {
-    place: u16,
+    slot: u16,
     due: Instant,
 }
 
@@ -72,7 +72,7 @@ impl Spares {
         self.changed.notify_one();
     }
 
-    /// Records that another device has the place of a device.
+    /// Records that another device has the slot of a device.
     pub(super) fn has_replaced(&self, device: &str, failure: String) {
         let device = UnusedDevice::new(device, UnusedState::Replaced, failure);
         self.state().others.push(device);
@@ -112,44 +112,44 @@ impl Mirror {
         }
     }
 
-    /// Returns the place whose member is to be replaced next.
+    /// Returns the slot whose member is to be replaced next.
     fn next_vacancy(&self) -> Option<Vacancy> {
         let now = Instant::now();
-        let places = self.places.all();
-        let due = |taken: &Place| match taken {
-            Place::Vacant => None,
-            Place::Missing => Some(now),
-            Place::Taken(member) => {
+        let slots = self.slots.all();
+        let due = |taken: &MemberSlot| match taken {
+            MemberSlot::Vacant => None,
+            MemberSlot::Missing => Some(now),
+            MemberSlot::Taken(member) => {
                 let since = member.out_since()?;
                 let is_gone = member.device.device().link() == Some(DeviceLink::Failed);
                 Some(if is_gone { now } else { since + self.options.spare_wait })
             }
         };
-        let vacancies = (0..).zip(places.iter());
+        let vacancies = (0..).zip(slots.iter());
         let vacancies =
-            vacancies.filter_map(|(place, taken)| Some(Vacancy { place, due: due(taken)? }));
+            vacancies.filter_map(|(slot, taken)| Some(Vacancy { slot, due: due(taken)? }));
         vacancies.min_by_key(|vacancy| vacancy.due)
     }
 
     /// Lets a spare device replace a member that is out, if it still is.
-    async fn replace_by_spare(self: &Arc<Self>, place: u16, spare: Spare) {
-        let is_out = |taken: &Place| match taken {
-            Place::Vacant => false,
-            Place::Missing => true,
-            Place::Taken(member) => member.out_since().is_some(),
+    async fn replace_by_spare(self: &Arc<Self>, slot: u16, spare: Spare) {
+        let is_out = |taken: &MemberSlot| match taken {
+            MemberSlot::Vacant => false,
+            MemberSlot::Missing => true,
+            MemberSlot::Taken(member) => member.out_since().is_some(),
         };
         let name = spare.device.name();
-        match self.replace_if(place, Arc::clone(&spare.device), is_out).await {
+        match self.replace_if(slot, Arc::clone(&spare.device), is_out).await {
             Ok(()) => {
                 self.spares.take(&spare.device);
-                tracing::warn!("{}: spare device {name} replaces member {place}", self.name);
+                tracing::warn!("{}: spare device {name} replaces member {slot}", self.name);
             }
             // The member has returned, or was removed.
             Err(PoolError::NoSuchMember { .. }) => {}
             Err(error) => {
                 self.spares.failed(&spare.device, &error);
                 tracing::warn!(
-                    "{}: spare device {name} cannot replace member {place}: {error}",
+                    "{}: spare device {name} cannot replace member {slot}: {error}",
                     self.name
                 );
             }
@@ -166,12 +166,12 @@ async fn replace_members(weak: Weak<Mirror>) {
         };
         let (changed, mut closed) = (Arc::clone(&mirror.spares.changed), mirror.closed.subscribe());
         let vacancy = mirror.next_vacancy();
-        // Taken after the call: the time at which a place became vacant must not be later than now.
+        // Taken after the call: the time at which a slot became vacant must not be later than now.
         let now = Instant::now();
-        if let (Some(Vacancy { place, due }), Some(spare)) = (vacancy, mirror.spares.ready())
+        if let (Some(Vacancy { slot, due }), Some(spare)) = (vacancy, mirror.spares.ready())
             && due <= now
         {
-            mirror.replace_by_spare(place, spare).await;
+            mirror.replace_by_spare(slot, spare).await;
             continue;
         }
         let wake_at = match (vacancy, mirror.spares.ready_at()) {

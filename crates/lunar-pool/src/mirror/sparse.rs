@@ -27,7 +27,7 @@ impl Mirror {
         let mut tried = MemberSet::default();
         let mut last = None;
         while let Some(member) = self.choose(range, tried) {
-            tried.insert(member.place);
+            tried.insert(member.slot);
             match member.extents(range, extents_max).await {
                 Ok(extents) if !member.has_lost() => return Ok(extents),
                 Ok(_) => {}

@@ -79,16 +79,16 @@ impl MemberWindow {
     }
 
     /// Waits until a change of `bytes` may be sent, if there is a limit.
-    pub(super) async fn enter(&self, bytes: u64) -> ChangePlace<'_> {
-        let place = |is_counted| ChangePlace { window: self, bytes, is_counted };
+    pub(super) async fn enter(&self, bytes: u64) -> ChangePermit<'_> {
+        let permit = |is_counted| ChangePermit { window: self, bytes, is_counted };
         if !self.is_limited() {
-            return place(false);
+            return permit(false);
         }
         let mut waiting = {
             let mut state = self.state();
             if state.has_room() {
                 state.enter(bytes);
-                return place(true);
+                return permit(true);
             }
             let (admit, admitted) = oneshot::channel();
             state.waiting.push_back(admit);
@@ -96,7 +96,7 @@ impl MemberWindow {
             WaitingChange { window: self, bytes, admitted }
         };
         let _ = (&mut waiting.admitted).await; // the sender is dropped only after it was used
-        place(true)
+        permit(true)
     }
 
     /// Counts the bytes that a flush makes durable until the result is dropped.
@@ -189,21 +189,21 @@ impl Drop for WaitingChange<'_> {
                 let mut state = self.window.state();
                 state.bytes = state.bytes.saturating_sub(self.bytes);
             }
-            // The change was admitted, and has its place.
+            // The change was admitted, and has its permit.
             Err(TryRecvError::Closed) => {}
         }
     }
 }
 
-/// The place of a change in the window, until it is dropped.
-pub(super) struct ChangePlace<'a> {
+/// The permit of a change to be in the window, until it is dropped.
+pub(super) struct ChangePermit<'a> {
     window: &'a MemberWindow,
     bytes: u64,
     /// True if the change counts as in flight.
     is_counted: bool,
 }
 
-impl ChangePlace<'_> {
+impl ChangePermit<'_> {
     /// Records that the change did not end at once.
     pub(super) fn was_sent(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
@@ -212,7 +212,7 @@ impl ChangePlace<'_> {
     }
 }
 
-impl Drop for ChangePlace<'_> {
+impl Drop for ChangePermit<'_> {
     fn drop(&mut self) {
         if self.is_counted {
             self.window.ended(self.bytes);
@@ -252,11 +252,11 @@ mod tests {
         let user = async || {
             let (mut done, mut late) = (0, 0);
             while Instant::now() < end {
-                let mut place = window.enter(4096).await;
+                let mut permit = window.enter(4096).await;
                 let sent = Instant::now();
-                place.was_sent();
+                permit.was_sent();
                 device().await;
-                drop(place);
+                drop(permit);
                 done += 1;
                 if sent.elapsed() > GRACE {
                     late += 1;
@@ -311,9 +311,9 @@ mod tests {
         assert!(!window.is_limited.load(SeqCst));
     }
 
-    /// Goal: a change that is dropped while it waits, or after it was admitted, keeps no place.
+    /// Goal: a change that is dropped while it waits, or after it was admitted, keeps no permit.
     #[tokio::test]
-    async fn dropped_changes_keep_no_place() {
+    async fn dropped_changes_keep_no_permit() {
         let window = MemberWindow::default();
         window.state().limit = Some(1);
         window.is_limited.store(true, SeqCst);

@@ -177,8 +177,8 @@ async fn removed_members() {
     for members in [disks.clone(), vec![disks[2].clone(), disks[0].clone()]] {
         let pool = open(members).await;
         let status = pool.status();
-        let places: Vec<u16> = status.members.iter().map(|member| member.place).collect();
-        assert_eq!((status.health, places), (PoolHealth::Healthy, vec![0, 2]));
+        let slots: Vec<u16> = status.members.iter().map(|member| member.slot).collect();
+        assert_eq!((status.health, slots), (PoolHealth::Healthy, vec![0, 2]));
         assert_eq!(first_byte(&*pool, 0).await, 4);
     }
 }

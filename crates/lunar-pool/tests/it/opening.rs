@@ -46,9 +46,9 @@ async fn devices_that_do_not_belong() {
     let id = Pool::create(STRIPE, members.clone()).await.unwrap();
     let others = memories(2, 1 << 20);
     let other_id = Pool::create(PoolSpec::Concat, others.clone()).await.unwrap();
-    let with = |place: usize, device: &Device| {
+    let with = |slot: usize, device: &Device| {
         let mut changed = members.clone();
-        changed[place] = Arc::clone(device);
+        changed[slot] = Arc::clone(device);
         changed
     };
     let refused = try_open(&with(1, &others[0])).await;
@@ -59,9 +59,9 @@ async fn devices_that_do_not_belong() {
     let refused = try_open(&with(1, &members[0])).await;
     assert!(matches!(refused, Err(PoolError::NamedTwice { .. })));
     let refused = try_open(&with(1, &clone_of(&members[0]).await)).await;
-    assert!(matches!(refused, Err(PoolError::Cloned { place: 0, .. })));
+    assert!(matches!(refused, Err(PoolError::Cloned { slot: 0, .. })));
     let refused = try_open(&members[..2]).await.unwrap_err();
-    assert!(matches!(&refused, PoolError::Missing { places, .. } if *places == [2]));
+    assert!(matches!(&refused, PoolError::Missing { slots, .. } if *slots == [2]));
     assert_eq!(refused.to_string(), "member 2 of 3 missing");
     assert!(matches!(try_open(&[]).await, Err(PoolError::MemberCount(0))));
     let damaged = clone_of(&members[1]).await;

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// Name of these cells.
 pub const TITLE: &str = "resync";
 
-/// The place that changes its device.
-const PLACE: u16 = 1;
+/// The slot that gets new devices.
+const SLOT: u16 = 1;
 
 /// Interval of looks at the status of the mirror.
 const POLL: Duration = Duration::from_millis(2);
@@ -32,7 +32,7 @@ pub struct ResyncCells {
     device: Device,
     /// A LUN of each storage, outside of the mirror.
     alone: [Device; 2],
-    /// The device at the place, and the one that replaces it next.
+    /// The device in the slot, and the one that replaces it next.
     used: Device,
     unused: Device,
     rounds: Vec<ResyncRound>,
@@ -101,7 +101,7 @@ impl ResyncCells {
     }
 
     async fn replace(&mut self) -> Result<()> {
-        self.mirror.replace(PLACE, self.unused.clone()).await?;
+        self.mirror.replace(SLOT, self.unused.clone()).await?;
         std::mem::swap(&mut self.used, &mut self.unused);
         Ok(Pool::clear_label(self.unused.clone()).await?)
     }

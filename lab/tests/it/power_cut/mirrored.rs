@@ -45,16 +45,16 @@ pub fn make_file(path: &str, mode: Mode, blocks: usize) -> Result<()> {
 
 /// Replaces a member. Returns false if that is refused: the member has the only current data, or
 /// the disk has no power any more.
-pub fn replace(api: &str, place: u64, path: &str) -> Result<bool> {
-    let what = ["pool", "replace", "p", &place.to_string(), path, "--api", api];
+pub fn replace(api: &str, slot: u64, path: &str) -> Result<bool> {
+    let what = ["pool", "replace", "p", &slot.to_string(), path, "--api", api];
     Ok(run(&binary()?, &what, TOOL_MAX)?.succeeded())
 }
 
 /// Returns the devices of the members, once all are current.
 pub fn healthy_members(api: &str) -> Result<[String; 2]> {
     let document = until_healthy(api)?;
-    let device = |place: usize| {
-        let device = document["pools"][0]["members"][place]["device"].as_str();
+    let device = |slot: usize| {
+        let device = document["pools"][0]["members"][slot]["device"].as_str();
         device.map(|device| device.trim_start_matches("file:").to_owned())
     };
     Ok([device(0).context("member 0")?, device(1).context("member 1")?])

@@ -225,10 +225,10 @@ impl RoundScene {
         let changes = if is_lying { CHANGES_WITHOUT_SYNC } else { random.below(400) };
         disk.lose_power_after(changes, random);
         let load = Load { play: self, lunar, disk, ledger: Mutex::new(ledger) };
-        let place = random.below(2);
+        let slot = random.below(2);
         std::thread::scope(|scope| {
             let replacing = (self.backing == Backing::ReplacedMirror).then(|| {
-                scope.spawn(move || mirrored::replace(&disk.api(), place, &disk.replacement()))
+                scope.spawn(move || mirrored::replace(&disk.api(), slot, &disk.replacement()))
             });
             let initiators = (1..=self.initiators).map(|number| {
                 let (load, random) = (&load, Random::new(random.next_u64()));

@@ -34,7 +34,7 @@ pub struct AddCommand {
     api: ApiArgs,
 }
 
-/// Give the place of a member of a mirror to another device while the mirror is in use
+/// Give the slot of a member of a mirror to another device while the mirror is in use
 ///
 /// The data on the new device is lost; the mirror is copied to it. The configuration file lists the
 /// new device before. The old device keeps its label.
@@ -42,12 +42,12 @@ pub struct AddCommand {
 #[command(after_help = "Examples:\n  \
     lunar pool replace safe 1 /srv/new.img --wait\n  \
     lunar pool replace safe /srv/b.img /srv/new.img\n\n\
-    First write the new device into `members` of the [[pool]], in the place of the old one; an\n\
+    First write the new device into `members` of the [[pool]], instead of the old one; an\n\
     apply is not necessary.")]
 pub struct ReplaceCommand {
     /// The pool
     name: String,
-    /// The member: its place or its device, as `lunar pool status` shows them
+    /// The member: its slot or its device, as `lunar pool status` shows them
     member: String,
     /// The new device: a path, file:PATH, iscsi://HOST/TARGET/LUN, or for a copy of a mirrored
     /// virtual LUN extent:STORAGE:START+LENGTH
@@ -72,7 +72,7 @@ pub struct ReplaceCommand {
 pub struct RemoveCommand {
     /// The pool
     name: String,
-    /// The member: its place or its device, as `lunar pool status` shows them
+    /// The member: its slot or its device, as `lunar pool status` shows them
     member: String,
     #[command(flatten)]
     api: ApiArgs,
@@ -101,8 +101,8 @@ pub fn replace(args: &ReplaceCommand, format: Format) -> Result<(), Failure> {
     let client = args.api.client()?;
     let device = device(&args.device)?;
     crate::commands::runtime()?.block_on(async {
-        let place = place(&pool(&client, &args.name).await?, &args.member)?;
-        let path = ApiPath::new(&["pools", &args.name, "members", &place.to_string(), "replace"]);
+        let slot = slot(&pool(&client, &args.name).await?, &args.member)?;
+        let path = ApiPath::new(&["pools", &args.name, "members", &slot.to_string(), "replace"]);
         let body = NewMember { device: device.clone() };
         let changed = client.send(Method::POST, &path, &body).await?;
         end(&client, &device, changed, args.wait, format).await
@@ -132,22 +132,22 @@ fn is_named(text: &str, member: &str) -> bool {
 pub fn remove(args: &RemoveCommand, format: Format) -> Result<(), Failure> {
     let client = args.api.client()?;
     let changed = crate::commands::runtime()?.block_on(async {
-        let place = place(&pool(&client, &args.name).await?, &args.member)?;
-        let path = ApiPath::new(&["pools", &args.name, "members", &place.to_string()]);
+        let slot = slot(&pool(&client, &args.name).await?, &args.member)?;
+        let path = ApiPath::new(&["pools", &args.name, "members", &slot.to_string()]);
         client.delete(&path).await
     })?;
     print_changed(&changed, format)
 }
 
-/// The place of the member that a user names by its place or device.
-fn place(pool: &PoolReport, member: &str) -> Result<u16, Failure> {
+/// The slot of the member that a user names by its slot or device.
+fn slot(pool: &PoolReport, member: &str) -> Result<u16, Failure> {
     let found = match member.parse::<u16>() {
-        Ok(place) => pool.members.iter().find(|one| one.place == place),
+        Ok(slot) => pool.members.iter().find(|one| one.slot == slot),
         Err(_) => {
             pool.members.iter().find(|one| !one.device.is_empty() && is_named(member, &one.device))
         }
     };
-    found.map(|one| one.place).ok_or_else(|| {
+    found.map(|one| one.slot).ok_or_else(|| {
         Failure::not_found(format!("the pool {} has no member {member}", pool.name))
             .hint(format!("see `lunar pool status {}` for its members", pool.name))
     })

@@ -61,7 +61,7 @@ pub fn human(pool: &PoolReport) -> String {
     );
     for member in &pool.members {
         let device = if member.device.is_empty() { "-" } else { &member.device };
-        let _ = write!(text, "  {} {:<8} {device}", member.place, member.state);
+        let _ = write!(text, "  {} {:<8} {device}", member.slot, member.state);
         if member.missing_bytes > 0 {
             let done = pool.size_bytes.saturating_sub(member.missing_bytes);
             let percent = done * 100 / pool.size_bytes.max(1);
@@ -130,7 +130,7 @@ pub fn human_scrub(scrub: &PoolScrubReport) -> String {
             (member.unreadable_blocks, "could not read"),
         ];
         for (blocks, what) in parts.into_iter().filter(|(blocks, _)| *blocks > 0) {
-            let _ = write!(text, ", member {} {what} {blocks} blocks", member.place);
+            let _ = write!(text, ", member {} {what} {blocks} blocks", member.slot);
         }
     }
     if scrub.unreadable_blocks > 0 {

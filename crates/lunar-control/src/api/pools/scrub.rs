@@ -34,7 +34,7 @@ pub struct PoolScrubReport {
     pub undecided_blocks: u64,
     /// Number of blocks that no member could read.
     pub unreadable_blocks: u64,
-    /// The members that were wrong, by place.
+    /// The members that were wrong, by slot.
     pub members: Vec<ScrubbedMemberReport>,
 }
 
@@ -42,7 +42,7 @@ pub struct PoolScrubReport {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct ScrubbedMemberReport {
     /// Place of the member.
-    pub place: u16,
+    pub slot: u16,
     /// Number of blocks that the member could not read, and another one could.
     pub unreadable_blocks: u64,
     /// Number of blocks in which most of at least three members had another content.
@@ -70,7 +70,7 @@ impl PoolScrubReport {
         };
         let report = &progress.report;
         let members = report.members.iter().map(|member| ScrubbedMemberReport {
-            place: member.place,
+            slot: member.slot,
             unreadable_blocks: member.unreadable_blocks,
             outvoted_blocks: member.outvoted_blocks,
         });

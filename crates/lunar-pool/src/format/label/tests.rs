@@ -7,7 +7,7 @@ fn mirror() -> Label {
     Label {
         kind: PoolKind::MIRROR,
         pool: PoolId([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]),
-        place: 1,
+        slot: 1,
         member_count: 3,
         block_bytes: 512,
         data_blocks: 1024,
@@ -57,21 +57,21 @@ fn bytes_of_the_document() {
     assert_eq!(valid(&bytes), vacant);
 }
 
-/// Goal: places are taken from the first vacant one on, and vacant ones at the end go.
+/// Goal: slots are taken from the first vacant one on, and vacant ones at the end go.
 #[test]
-fn places_come_and_go() {
+fn slots_are_added_and_removed() {
     let first = mirror();
-    assert_eq!((first.next_place(), first.members()), (Some(3), 3));
-    let more = first.with_place(3);
-    assert_eq!((more.member_count, more.members(), more.has_place(3)), (4, 4, true));
-    let less = more.without_place(0);
-    assert_eq!((less.member_count, less.members(), less.next_place()), (4, 3, Some(0)));
-    assert!(!less.has_place(0) && less.has_place(3) && !less.has_place(4));
-    assert_eq!(less.with_place(0), more);
-    let two = Label { current: MemberSet::default(), ..more.without_place(2).without_place(3) };
+    assert_eq!((first.next_free_slot(), first.members()), (Some(3), 3));
+    let more = first.with_slot(3);
+    assert_eq!((more.member_count, more.members(), more.has_slot(3)), (4, 4, true));
+    let less = more.without_slot(0);
+    assert_eq!((less.member_count, less.members(), less.next_free_slot()), (4, 3, Some(0)));
+    assert!(!less.has_slot(0) && less.has_slot(3) && !less.has_slot(4));
+    assert_eq!(less.with_slot(0), more);
+    let two = Label { current: MemberSet::default(), ..more.without_slot(2).without_slot(3) };
     assert_eq!((two.member_count, two.vacant), (2, MemberSet::default()));
     let full = Label { member_count: MEMBERS_MAX, ..mirror() };
-    assert_eq!(full.next_place(), None);
+    assert_eq!(full.next_free_slot(), None);
 }
 
 /// Goal: a mirror that grows keeps its regions as long as a page has room for them.
@@ -87,11 +87,11 @@ fn regions_of_grown_mirrors() {
     assert!(!one.is_same_pool(&grown) && one.is_same_pool(&grown.next(one.current, 5)));
 }
 
-/// Goal: labels of one generation describe the same places, unless one is of a stale member;
+/// Goal: labels of one generation describe the same slots, unless one is of a stale member;
 /// stripes always do.
 #[test]
-fn places_of_other_generations() {
-    let (one, more) = (mirror(), mirror().with_place(3));
+fn slots_of_other_generations() {
+    let (one, more) = (mirror(), mirror().with_slot(3));
     assert!(!one.is_same_pool(&more));
     assert!(one.is_same_pool(&more.next(one.current, 5)));
     assert!(one.is_same_pool(&more.at(3)), "it is stale");
@@ -191,13 +191,13 @@ fn labels() -> impl Strategy<Value = Label> {
     let pool = any::<[u8; 16]>().prop_map(PoolId);
     let kind = prop_oneof![Just(PoolKind::CONCAT), Just(PoolKind::STRIPE), Just(PoolKind::MIRROR)];
     let ids = proptest::collection::vec(1u64.., 1..=HISTORY_GENERATIONS_MAX);
-    let places = (MEMBERS_MIN..=MEMBERS_MAX).prop_flat_map(|count| (0..count, Just(count)));
+    let slots = (MEMBERS_MIN..=MEMBERS_MAX).prop_flat_map(|count| (0..count, Just(count)));
     let numbers = (1..i64::MAX as u64, 1..i64::MAX as u64, 1..i64::MAX as u64);
-    (pool, kind, ids, places, numbers, any::<u32>(), any::<u64>()).prop_map(
-        |(pool, kind, ids, (place, member_count), numbers, block_bytes, current)| Label {
+    (pool, kind, ids, slots, numbers, any::<u32>(), any::<u64>()).prop_map(
+        |(pool, kind, ids, (slot, member_count), numbers, block_bytes, current)| Label {
             kind,
             pool,
-            place,
+            slot,
             member_count,
             block_bytes,
             data_blocks: numbers.0,

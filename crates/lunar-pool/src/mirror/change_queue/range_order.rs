@@ -74,9 +74,9 @@ impl RangeTable {
             self.slots.push(RangeSlot { former: 0, range: None });
             self.slots.len() as u32 - 1
         });
-        let place = &mut self.slots[slot as usize];
-        place.range = Some(range);
-        RangeId { slot, former: place.former }
+        let entry = &mut self.slots[slot as usize];
+        entry.range = Some(range);
+        RangeId { slot, former: entry.former }
     }
 
     fn slot(&mut self, id: RangeId) -> Option<&mut RangeSlot> {

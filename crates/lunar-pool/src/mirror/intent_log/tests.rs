@@ -17,7 +17,7 @@ fn label() -> Label {
     Label {
         kind: PoolKind::MIRROR,
         pool: PoolId([1; 16]),
-        place: 0,
+        slot: 0,
         member_count: 2,
         block_bytes: 512,
         data_blocks: 1280,

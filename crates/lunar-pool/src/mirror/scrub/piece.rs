@@ -117,7 +117,7 @@ impl Mirror {
         })
     }
 
-    /// Returns the current members that have a piece, in the order of their places.
+    /// Returns the current members that have a piece, in the order of their slots.
     fn holders(&self, piece: BlockRange) -> Vec<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(piece);
         self.present().filter(|one| one.is_current() && one.holds(first, last)).collect()
@@ -208,11 +208,11 @@ impl Mirror {
             report.unreadable_blocks += verdict.unreadable_blocks;
             for repair in &verdict.repairs {
                 let blocks = (repair.data.len() / block) as u64;
-                let place = contents[repair.at].member.place;
+                let slot = contents[repair.at].member.slot;
                 if repair.was_unreadable {
-                    report.of(place).unreadable_blocks += blocks;
+                    report.of(slot).unreadable_blocks += blocks;
                 } else if repair.is_outvoted {
-                    report.of(place).outvoted_blocks += blocks;
+                    report.of(slot).outvoted_blocks += blocks;
                 }
             }
         });
@@ -263,7 +263,7 @@ impl Mirror {
     }
 }
 
-/// Compares the contents of members, which are in the order of their places, block by block.
+/// Compares the contents of members, which are in the order of their slots, block by block.
 fn judge(contents: &[Content], block: usize) -> Verdict {
     let mut verdict = Verdict::default();
     let blocks = contents.first().map_or(0, |content| content.unreadable.len());
@@ -326,13 +326,13 @@ mod tests {
 
     /// Members whose blocks have one byte each; a space cannot be read.
     fn contents(of_members: &[&str]) -> Vec<Content> {
-        let member = |(place, text): (u16, &&str)| {
+        let member = |(slot, text): (u16, &&str)| {
             let disk = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
             let wait = Duration::from_secs(2);
             let mut data = BufferPool::default().take(text.len());
             data.copy_from_slice(text.as_bytes());
             Content {
-                member: Arc::new(MirrorMember::new(place, MemberDevice::new(disk), true, 1, wait)),
+                member: Arc::new(MirrorMember::new(slot, MemberDevice::new(disk), true, 1, wait)),
                 data,
                 unreadable: text.chars().map(|char| char == ' ').collect(),
             }

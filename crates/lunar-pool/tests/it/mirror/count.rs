@@ -18,8 +18,8 @@ impl Rig {
         self.pool.add(disk).await.unwrap()
     }
 
-    fn places(&self) -> Vec<u16> {
-        self.pool.status().members.iter().map(|member| member.place).collect()
+    fn slots(&self) -> Vec<u16> {
+        self.pool.status().members.iter().map(|member| member.slot).collect()
     }
 
     /// Closes the pool and opens it with the same disks.
@@ -48,49 +48,49 @@ async fn members_come_and_go() {
     rig.until_healthy().await;
     rig.pool.remove(1).await.unwrap();
     let removed = rig.disks.remove(1);
-    assert_eq!((rig.places(), rig.pool.status().health), (vec![0, 2, 3], PoolHealth::Healthy));
+    assert_eq!((rig.slots(), rig.pool.status().health), (vec![0, 2, 3], PoolHealth::Healthy));
     rig.write(REGION, 3).await;
     rig.assert_same().await;
     assert!(matches!(rig.pool.replace(1, new_disk()).await, Err(PoolError::NoSuchMember { .. })));
     let mut rig = rig.reopen().await;
-    assert_eq!((rig.places(), rig.pool.status().copied_bytes), (vec![0, 2, 3], 0));
+    assert_eq!((rig.slots(), rig.pool.status().copied_bytes), (vec![0, 2, 3], 0));
     Pool::create(PoolSpec::Concat, vec![removed, new_disk()]).await.expect("its label is gone");
-    assert_eq!(rig.add_disk().await, 1, "the first vacant place");
+    assert_eq!(rig.add_disk().await, 1, "the first vacant slot");
     rig.until_healthy().await;
     rig.pool.remove(3).await.unwrap();
     rig.disks.remove(2);
     rig.pool.remove(2).await.unwrap();
     rig.disks.remove(1);
     let rig = rig.reopen().await;
-    assert_eq!((rig.places(), rig.byte(REGION).await), (vec![0, 1], 3));
+    assert_eq!((rig.slots(), rig.byte(REGION).await), (vec![0, 1], 3));
     rig.assert_same().await;
     assert!(matches!(rig.pool.remove(1).await, Err(PoolError::TooFewMembers)));
 }
 
 /// Goal: a removed device whose label could not be cleared is ignored at later openings, also when
-/// another device has its place; it is neither read nor written.
+/// another device has its slot; it is neither read nor written.
 #[tokio::test(start_paused = true)]
 async fn removed_devices_do_not_return() {
-    for place in [1, 2] {
+    for slot in [1, 2] {
         let rig = Rig::new(3).await;
         rig.write(0, 1).await;
         rig.pool.flush().await.unwrap();
-        rig.inject(place, Effect::Fail(ErrorKind::Disconnected), FaultOperation::Write);
-        rig.pool.remove(place as u16).await.unwrap();
+        rig.inject(slot, Effect::Fail(ErrorKind::Disconnected), FaultOperation::Write);
+        rig.pool.remove(slot as u16).await.unwrap();
         rig.write(0, 2).await;
         let mut rig = rig.reopen().await;
-        let rest: Vec<u16> = (0..3).filter(|other| usize::from(*other) != place).collect();
-        assert_eq!(rig.places(), rest);
+        let rest: Vec<u16> = (0..3).filter(|other| usize::from(*other) != slot).collect();
+        assert_eq!(rig.slots(), rest);
         rig.write(0, 3).await;
         tokio::time::sleep(std::time::Duration::from_secs(600)).await;
-        assert_eq!(rig.byte_on(place, 0).await, 1);
-        assert_eq!(rig.add_disk().await, place as u16);
+        assert_eq!(rig.byte_on(slot, 0).await, 1);
+        assert_eq!(rig.add_disk().await, slot as u16);
         rig.until_healthy().await;
         let rig = rig.reopen().await;
         assert_eq!(rig.byte(0).await, 3);
-        assert_eq!(rig.byte_on(place, 0).await, 1);
+        assert_eq!(rig.byte_on(slot, 0).await, 1);
         assert_eq!(rig.pool.status().health, PoolHealth::Healthy);
-        let error = Pool::create(PoolSpec::Concat, vec![rig.disks[place].clone(), new_disk()]);
+        let error = Pool::create(PoolSpec::Concat, vec![rig.disks[slot].clone(), new_disk()]);
         assert!(matches!(error.await, Err(PoolError::InUse { .. })));
     }
 }
@@ -108,13 +108,13 @@ async fn members_that_are_out() {
     let rig = Rig::open(disks, 1, options).await.unwrap();
     assert_eq!((rig.state(0), rig.state(3)), (MemberState::Missing, MemberState::Stale));
     rig.pool.remove(0).await.unwrap();
-    assert_eq!(rig.places(), [1, 2, 3]);
+    assert_eq!(rig.slots(), [1, 2, 3]);
     rig.inject(1, Effect::Fail(ErrorKind::Medium), FaultOperation::Write);
     rig.write(REGION, 2).await;
     let error = rig.pool.remove(1).await.unwrap_err();
-    assert!(matches!(error, PoolError::LastCurrent { place: 1, .. }), "{error}");
+    assert!(matches!(error, PoolError::LastCurrent { slot: 1, .. }), "{error}");
     rig.pool.remove(3).await.unwrap();
-    assert_eq!(rig.places(), [1, 2]);
+    assert_eq!(rig.slots(), [1, 2]);
     assert_eq!((rig.byte(0).await, rig.byte(REGION).await), (1, 2));
 }
 
@@ -130,7 +130,7 @@ async fn refused_additions() {
         broken.inject(fault.after(passes));
         let error = rig.pool.add(broken).await.unwrap_err();
         assert!(matches!(error, PoolError::Device(_)), "{passes}: {error}");
-        assert_eq!(rig.places(), [0, 1]);
+        assert_eq!(rig.slots(), [0, 1]);
     }
     let small = memory((BLOCKS - 1) * 512, 512, 512);
     assert!(matches!(rig.pool.add(small).await, Err(PoolError::TooSmall { .. })));

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A change of the members.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Operation {
-    /// The third disk gets the place of the second one, which is current.
+    /// The third disk gets the slot of the second one, which is current.
     Replace,
     /// The same, while the second one is stale.
     ReplaceStale,
@@ -41,7 +41,7 @@ impl Operation {
     async fn run(self, pool: &Pool, third: Device) -> Result<(), PoolError> {
         match self {
             Self::Replace | Self::ReplaceStale => pool.replace(1, third).await,
-            Self::Add => pool.add(third).await.map(|place| assert_eq!(place, 2)),
+            Self::Add => pool.add(third).await.map(|slot| assert_eq!(slot, 2)),
             Self::Remove => pool.remove(1).await,
             Self::RemoveLast => pool.remove(2).await,
         }
@@ -131,7 +131,7 @@ impl CutBench {
         let value = rig.byte(0).await;
         assert!((durable..8).contains(&value), "{when}: {value} after {durable}");
         let status = rig.pool.status();
-        let places = status.members.iter().filter(|one| !one.device.is_empty()).count();
+        let slots = status.members.iter().filter(|one| !one.device.is_empty()).count();
         let is_current = async || {
             let status = rig.pool.status();
             let mut present = status.members.iter().filter(|one| !one.device.is_empty());
@@ -146,7 +146,7 @@ impl CutBench {
         for copy in &copies {
             same += usize::from(read(&**copy, DATA_START, BLOCKS).await == all);
         }
-        assert!(same >= places, "{when}: {same} of {places} members are equal");
+        assert!(same >= slots, "{when}: {same} of {slots} members are equal");
         true
     }
 }

@@ -85,7 +85,7 @@ async fn degraded_openings() {
     rig.pool.close().await.unwrap();
     let disks = rig.disks.clone();
     let one = Rig::open(vec![disks[0].clone()], 1, OpenOptions::default()).await;
-    assert!(matches!(one.err(), Some(PoolError::Missing { places, .. }) if places == [1]));
+    assert!(matches!(one.err(), Some(PoolError::Missing { slots, .. }) if slots == [1]));
     let one = Rig::open(vec![disks[0].clone()], 1, degraded()).await.unwrap();
     assert_eq!(one.state(0), MemberState::Current);
     assert_eq!(one.pool.status().members[1].state, MemberState::Missing);
@@ -122,7 +122,7 @@ async fn copies_of_members_are_refused() {
     drop(both);
     let all = vec![copy, disks[0].clone(), disks[1].clone()];
     let opened = Rig::open(all, 1, OpenOptions::default()).await.map(drop);
-    assert!(matches!(opened, Err(PoolError::Cloned { place: 0, .. })), "{opened:?}");
+    assert!(matches!(opened, Err(PoolError::Cloned { slot: 0, .. })), "{opened:?}");
 }
 
 /// Goal: a stale member is never read, and gets everything before it is current.
@@ -159,7 +159,7 @@ async fn stale_members_alone_do_not_open() {
     // The labels of the stale ones are of one generation: together they are a mirror of their own.
     let stale = vec![disks[1].clone(), disks[2].clone()];
     let opened = Rig::open(stale, 1, OpenOptions::default()).await;
-    assert!(matches!(opened.err(), Some(PoolError::Missing { places, .. }) if places == [0]));
+    assert!(matches!(opened.err(), Some(PoolError::Missing { slots, .. }) if slots == [0]));
 }
 
 /// Goal: nothing is written through a mirror with a read-only member, and marked regions are read
@@ -195,7 +195,7 @@ async fn with_stale_member() -> (Vec<Device>, Label) {
     rig.fail_write(1, 0);
     rig.write(0, 2).await;
     let recorded = rig.pool.label().unwrap().borrow().clone();
-    assert_eq!(recorded.current.places().collect::<Vec<_>>(), [0]);
+    assert_eq!(recorded.current.slots().collect::<Vec<_>>(), [0]);
     rig.pool.close().await.unwrap();
     (rig.disks.clone(), recorded)
 }
@@ -257,7 +257,7 @@ async fn a_recorded_label_replaces_no_member() {
     Pool::create(PoolSpec::Mirror { erase: true }, foreign.clone()).await.unwrap();
     let options = OpenOptions { recorded: Some(both), ..OpenOptions::default() };
     let opened = Rig::open(vec![foreign[0].clone(), disks[0].clone()], 1, options).await;
-    assert!(matches!(opened.err(), Some(PoolError::Missing { places, .. }) if places == [1]));
+    assert!(matches!(opened.err(), Some(PoolError::Missing { slots, .. }) if slots == [1]));
 }
 
 /// Fault: a member that answered no READ kept the mirror closed for as long as its commands waited.

@@ -72,7 +72,7 @@ impl BlockDevice for DistantDisk {
             if self.is_late.load(SeqCst) {
                 sleep(Self::LATE).await;
             }
-            let _place = self.window.acquire().await.unwrap();
+            let _permit = self.window.acquire().await.unwrap();
             sleep(Self::DISTANCE + Duration::from_millis(u64::from(!range.lba.is_multiple_of(5))))
                 .await;
             self.disk.read(range, into).await
@@ -135,7 +135,7 @@ async fn equal_members_share_the_reads() {
 
 /// Fault: only good reads counted in the latency of a member, and the short read that verifies a
 /// repair made one cheap whose reads failed after 1.9 s: it got the next reads again, and four
-/// users had 2 reads a second in place of 630. Goal: failed reads count.
+/// users had 2 reads a second instead of 630. Goal: failed reads count.
 #[tokio::test(start_paused = true)]
 async fn a_member_whose_reads_fail_late_gets_few() {
     for bad in 0..2 {

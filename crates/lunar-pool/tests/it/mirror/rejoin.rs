@@ -37,7 +37,7 @@ async fn a_member_returns() {
 }
 
 /// Goal: a device is refused that has no label, belongs to another pool, was written without the
-/// others, or whose place is taken or vacant; nothing is written to it, and the mirror goes on.
+/// others, or whose slot is taken or vacant; nothing is written to it, and the mirror goes on.
 #[tokio::test(start_paused = true)]
 async fn devices_that_do_not_belong() {
     let (rig, second) = without_second().await;
@@ -60,10 +60,10 @@ async fn devices_that_do_not_belong() {
     rig.pool.rejoin(second.clone()).await.unwrap();
     rig.until_healthy().await;
     let twin = snapshots(&[second]).await.remove(0);
-    assert!(matches!(refused(&twin).await, PoolError::Cloned { place: 1, .. }));
+    assert!(matches!(refused(&twin).await, PoolError::Cloned { slot: 1, .. }));
     rig.pool.add(new[0].clone()).await.unwrap();
     rig.until_healthy().await;
     rig.pool.remove(1).await.unwrap();
-    assert!(matches!(refused(&twin).await, PoolError::NoSuchMember { place: 1 }));
+    assert!(matches!(refused(&twin).await, PoolError::NoSuchMember { slot: 1 }));
     assert_eq!(rig.byte(0).await, 1);
 }

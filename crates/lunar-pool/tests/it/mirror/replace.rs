@@ -11,12 +11,12 @@ use std::time::Duration;
 
 impl Rig {
     /// Replaces the disk of a member by a new one with other contents.
-    async fn replace_disk(&mut self, place: u16) -> Result<Device, PoolError> {
+    async fn replace_disk(&mut self, slot: u16) -> Result<Device, PoolError> {
         let disk = memories(1, BLOCKS * 512).remove(0);
         let junk = BlockRange::new(DATA_START, BLOCKS);
         disk.write(junk, filled(0xee, BLOCKS), false).await.unwrap();
-        self.pool.replace(place, Arc::clone(&disk)).await?;
-        Ok(std::mem::replace(&mut self.disks[usize::from(place)], disk))
+        self.pool.replace(slot, Arc::clone(&disk)).await?;
+        Ok(std::mem::replace(&mut self.disks[usize::from(slot)], disk))
     }
 }
 
@@ -24,11 +24,11 @@ impl Rig {
 /// also what is written meanwhile, and is a member at the next opening.
 #[tokio::test(start_paused = true)]
 async fn members_in_all_states_are_replaced() {
-    for place in 0..2 {
+    for slot in 0..2 {
         for state in [MemberState::Current, MemberState::Stale, MemberState::Missing] {
             let mut rig = Rig::new(2).await;
             rig.write(0, 1).await;
-            let member = usize::from(place);
+            let member = usize::from(slot);
             match state {
                 MemberState::Stale => {
                     rig.inject(member, Effect::Fail(ErrorKind::Medium), FaultOperation::Write);
@@ -44,7 +44,7 @@ async fn members_in_all_states_are_replaced() {
                 _ => {}
             }
             assert_eq!(rig.state(member), state);
-            let old = rig.replace_disk(place).await.unwrap();
+            let old = rig.replace_disk(slot).await.unwrap();
             assert_ne!(rig.state(member), MemberState::Missing);
             rig.write(3, 3).await;
             rig.until_healthy().await;
@@ -55,7 +55,7 @@ async fn members_in_all_states_are_replaced() {
             let again = Rig::open(disks.clone(), 1, OpenOptions::default()).await.unwrap();
             assert_eq!(again.pool.status().health, PoolHealth::Healthy);
             drop(again);
-            // The old device has a label of the same place, which is older.
+            // The old device has a label of the same slot, which is older.
             let all = vec![old, disks[0].clone(), disks[1].clone()];
             let again = Rig::open(all, 1, OpenOptions::default()).await.unwrap();
             assert_eq!(again.pool.status().health, PoolHealth::Healthy);
@@ -70,9 +70,9 @@ async fn members_in_all_states_are_replaced() {
 async fn refused_replacements() {
     let rig = Rig::new(2).await;
     let generation = rig.pool.status().generation;
-    let replace = async |place, device| rig.pool.replace(place, device).await.unwrap_err();
+    let replace = async |slot, device| rig.pool.replace(slot, device).await.unwrap_err();
     let good = || memory(BLOCKS * 512, 512, 512);
-    assert!(matches!(replace(2, good()).await, PoolError::NoSuchMember { place: 2 }));
+    assert!(matches!(replace(2, good()).await, PoolError::NoSuchMember { slot: 2 }));
     let small = memory((BLOCKS - 1) * 512, 512, 512);
     assert!(matches!(replace(1, small).await, PoolError::TooSmall { .. }));
     let blocks = memory(BLOCKS * 512, 4096, 4096);
@@ -90,7 +90,7 @@ async fn refused_replacements() {
     rig.fail_write(1, 0);
     rig.inject(1, Effect::Hang, FaultOperation::Write);
     rig.write(0, 1).await;
-    assert!(matches!(replace(0, good()).await, PoolError::LastCurrent { place: 0, .. }));
+    assert!(matches!(replace(0, good()).await, PoolError::LastCurrent { slot: 0, .. }));
     let members = memories(2, 1 << 20);
     Pool::create(PoolSpec::Concat, members.clone()).await.unwrap();
     let concat = Pool::open("concat", members, OpenOptions::default()).await.unwrap();

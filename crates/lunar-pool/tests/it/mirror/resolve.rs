@@ -19,8 +19,8 @@ async fn split(more: u64) -> Vec<Device> {
         side.write(0, value).await;
         for _ in 0..if value == 2 { more } else { 0 } {
             let new = memory(BLOCKS * 512, 512, 512);
-            let place = side.pool.add(new).await.unwrap();
-            side.pool.remove(place).await.unwrap();
+            let slot = side.pool.add(new).await.unwrap();
+            side.pool.remove(slot).await.unwrap();
         }
         side.pool.close().await.unwrap();
     }

@@ -110,8 +110,8 @@ async fn the_majority_counts() {
         rig.corrupt(wrong, REGION, 2, 9).await;
         let report = rig.scrub().await;
         assert_eq!((report.different_blocks, report.undecided_blocks), (2, 0));
-        let place = wrong as u16;
-        let want = ScrubbedMember { place, unreadable_blocks: 0, outvoted_blocks: 2 };
+        let slot = wrong as u16;
+        let want = ScrubbedMember { slot, unreadable_blocks: 0, outvoted_blocks: 2 };
         assert_eq!(report.members, [want]);
         assert_eq!((rig.byte(REGION).await, rig.byte(REGION + 1).await), (1, 0));
         rig.assert_same().await;
@@ -129,8 +129,8 @@ async fn unreadable_blocks_are_repaired() {
         let at = BlockRange::new(DATA_START + 7, 1);
         rig.faults[member].inject(fault.at(at).times(9));
         let report = rig.scrub().await;
-        let place = member as u16;
-        let want = ScrubbedMember { place, unreadable_blocks: 1, outvoted_blocks: 0 };
+        let slot = member as u16;
+        let want = ScrubbedMember { slot, unreadable_blocks: 1, outvoted_blocks: 0 };
         assert_eq!((report.members, report.different_blocks), (vec![want], 0));
         let status = rig.pool.status();
         assert_eq!((status.repairs, status.health), (1, PoolHealth::Healthy));

@@ -71,7 +71,7 @@ async fn a_member_that_stays_out_is_replaced() {
     assert_eq!(rig.byte(0).await, 3);
 }
 
-/// Goal: a member that is recovered in time keeps its place.
+/// Goal: a member that is recovered in time keeps its slot.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_returns_is_not_replaced() {
     let rig = rig(2, vec![new_disk()]).await;

@@ -79,8 +79,8 @@ impl Ledger {
 struct Trial {
     rig: Option<Rig>,
     ledger: Ledger,
-    /// The places of the devices of the rig.
-    places: Vec<u16>,
+    /// The slots of the devices of the rig.
+    slots: Vec<u16>,
     random: u64,
     failed_flushes: u64,
 }
@@ -173,7 +173,7 @@ impl Trial {
 
     /// One member fails in all ways, also by power cuts: nothing is lost, and no call fails.
     async fn one_member_fails(&mut self) {
-        let member = self.draw(self.places.len() as u64) as usize;
+        let member = self.draw(self.slots.len() as u64) as usize;
         for step in 0..STEPS {
             if self.draw(10) == 0 {
                 self.scrub().await;
@@ -233,8 +233,8 @@ impl Trial {
             }
             match self.draw(4) {
                 0 => self.scrub().await,
-                1 if self.places.len() < MEMBERS_MAX => self.add(&cache, new).await,
-                2 if self.places.len() > 2 => self.remove().await,
+                1 if self.slots.len() < MEMBERS_MAX => self.add(&cache, new).await,
+                2 if self.slots.len() > 2 => self.remove().await,
                 _ => self.replace(&cache, new).await,
             }
             if self.draw(4) == 0 {
@@ -265,18 +265,18 @@ impl Trial {
     async fn add(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
         let pool = Arc::clone(&self.rig().pool);
         match self.beside(pool.add(Arc::clone(&new) as Device)).await {
-            Ok(place) => self.has_joined(place, cache, new),
+            Ok(slot) => self.has_joined(slot, cache, new),
             Err(error) => assert!(is_new_device_failure(&error), "{error}"),
         }
     }
 
     async fn replace(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
-        let at = self.draw(self.places.len() as u64) as usize;
-        let (place, pool) = (self.places[at], Arc::clone(&self.rig().pool));
-        match self.beside(pool.replace(place, Arc::clone(&new) as Device)).await {
+        let at = self.draw(self.slots.len() as u64) as usize;
+        let (slot, pool) = (self.slots[at], Arc::clone(&self.rig().pool));
+        match self.beside(pool.replace(slot, Arc::clone(&new) as Device)).await {
             Ok(()) => {
                 self.has_left(at);
-                self.has_joined(place, cache, new);
+                self.has_joined(slot, cache, new);
             }
             Err(PoolError::LastCurrent { .. }) => {}
             Err(error) => assert!(is_new_device_failure(&error), "{error}"),
@@ -284,9 +284,9 @@ impl Trial {
     }
 
     async fn remove(&mut self) {
-        let at = self.draw(self.places.len() as u64) as usize;
-        let (place, pool) = (self.places[at], Arc::clone(&self.rig().pool));
-        match self.beside(pool.remove(place)).await {
+        let at = self.draw(self.slots.len() as u64) as usize;
+        let (slot, pool) = (self.slots[at], Arc::clone(&self.rig().pool));
+        match self.beside(pool.remove(slot)).await {
             Ok(()) => self.has_left(at),
             Err(error) => assert!(matches!(error, PoolError::LastCurrent { .. }), "{error}"),
         }
@@ -297,15 +297,15 @@ impl Trial {
         rig.disks.remove(at);
         rig.caches.remove(at);
         rig.faults.remove(at);
-        self.places.remove(at);
+        self.slots.remove(at);
     }
 
-    fn has_joined(&mut self, place: u16, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
+    fn has_joined(&mut self, slot: u16, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
         let rig = self.rig.as_mut().unwrap();
         rig.disks.push(cache.disk());
         rig.caches.push(Arc::clone(cache));
         rig.faults.push(new);
-        self.places.push(place);
+        self.slots.push(slot);
     }
 
     /// Flushes until it succeeds. Returns false if the first flush failed.
@@ -366,8 +366,8 @@ fn is_new_device_failure(error: &PoolError) -> bool {
 }
 
 async fn trial(seed: u64) {
-    let (ledger, places) = (Ledger::new(), vec![0, 1]);
-    let mut trial = Trial { rig: None, ledger, places, random: seed, failed_flushes: 0 };
+    let (ledger, slots) = (Ledger::new(), vec![0, 1]);
+    let mut trial = Trial { rig: None, ledger, slots, random: seed, failed_flushes: 0 };
     trial.rig = Some(Rig::with_options(2, trial.random_options()).await);
     for round in 0..ROUNDS {
         println!("seed {seed} round {round}");

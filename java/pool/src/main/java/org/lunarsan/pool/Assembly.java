@@ -8,7 +8,7 @@ import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.device.Operation;
 
 /**
- * The members of a pool as found: opened, their labels read and compared, each at its index.
+ * The members of a pool as found: opened, their labels read and compared, each at its slot.
  * Confined to the thread that opens the pool.
  */
 final class Assembly {
@@ -40,7 +40,7 @@ final class Assembly {
         boolean done = false;
         try {
             List<Present> found = assembly.readAll(devices);
-            assembly.place(found);
+            assembly.assemble(found);
             done = true;
             return assembly;
         } finally {
@@ -82,7 +82,7 @@ final class Assembly {
         return found;
     }
 
-    private void place(List<Present> found) throws DeviceException {
+    private void assemble(List<Present> found) throws DeviceException {
         newest = found.getFirst().label();
         String first = found.getFirst().device().name();
         members = new Present[newest.count()];
@@ -100,12 +100,12 @@ final class Assembly {
             if (!label.isSamePool(newest)) {
                 throw refuse(name + " and " + first + " have labels with different pool geometry");
             }
-            Present same = members[label.index()];
+            Present same = members[label.slot()];
             if (same != null) {
                 throw refuse(name + " and " + same.device().name() + " both are member "
-                        + label.index() + ": one is a copy of the other, or both are one device");
+                        + label.slot() + ": one is a copy of the other, or both are one device");
             }
-            members[label.index()] = present;
+            members[label.slot()] = present;
             if (label.generation() > newest.generation()) {
                 newest = label;
             }
@@ -128,9 +128,9 @@ final class Assembly {
     }
 
     /** True when a member is present and has all data, according to the newest label. */
-    boolean isCurrent(int index) {
-        Present present = members[index];
-        return present != null && newest.current().get(index)
+    boolean isCurrent(int slot) {
+        Present present = members[slot];
+        return present != null && newest.current().get(slot)
                 && present.label().generation() == newest.generation();
     }
 
@@ -143,15 +143,15 @@ final class Assembly {
     }
 
     /** Returns null if the member is missing. */
-    Present member(int index) {
-        return members[index];
+    Present member(int slot) {
+        return members[slot];
     }
 
     /** Throws unless each member that should be current is present. */
     void requireAll() throws DeviceOpenException {
-        for (int index = 0; index < members.length; index++) {
-            if (members[index] == null && newest.current().get(index)) {
-                throw refuse("member " + index + " of " + members.length + " is missing");
+        for (int slot = 0; slot < members.length; slot++) {
+            if (members[slot] == null && newest.current().get(slot)) {
+                throw refuse("member " + slot + " of " + members.length + " is missing");
             }
         }
     }

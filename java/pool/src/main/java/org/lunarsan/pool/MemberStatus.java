@@ -3,7 +3,7 @@ package org.lunarsan.pool;
 /**
  * Status of a member of a pool. Immutable and thread-safe.
  *
- * @param index index in the pool, from 0
+ * @param slot slot in the pool, from 0
  * @param name name of the device; empty when it is missing
  * @param state state of the member
  * @param outstanding number of pending reads
@@ -12,7 +12,7 @@ package org.lunarsan.pool;
  * @param lastFailure its last failure; empty: none
  */
 public record MemberStatus(
-        int index,
+        int slot,
         String name,
         MemberState state,
         int outstanding,

@@ -30,7 +30,7 @@ final class Membership {
     private final ReentrantReadWriteLock lock = new ReentrantReadWriteLock(true);
     /** Indexed by member. */
     private volatile List<MirrorMember> members;
-    /** The label without an index. */
+    /** The label without a slot. */
     private volatile PoolLabel label;
     private final boolean openedReadOnly;
     private final Duration memberWait;
@@ -399,13 +399,13 @@ final class Membership {
         if (rest.isEmpty()) {
             return false;
         }
-        BitSet places = new BitSet();
-        rest.forEach(member -> places.set(member.index));
+        BitSet slots = new BitSet();
+        rest.forEach(member -> slots.set(member.slot));
         failed.forEach(member -> member.become(MemberState.STALE));
-        label = label.next(places);
+        label = label.next(slots);
         PoolLabel now = label;
         return Parallel.runWithin(limit, Operation.WRITE, rest,
-                member -> MemberArea.writeLabel(member.device, now.at(member.index))).isEmpty();
+                member -> MemberArea.writeLabel(member.device, now.at(member.slot))).isEmpty();
     }
 
     /**
@@ -450,12 +450,12 @@ final class Membership {
                     staleReads++;
                 }
             }
-            BitSet places = new BitSet();
-            next.forEach(member -> places.set(member.index));
-            label = label.next(places);
+            BitSet slots = new BitSet();
+            next.forEach(member -> slots.set(member.slot));
+            label = label.next(slots);
             PoolLabel now = label;
             failed = Parallel.runBehind(memberWait, Operation.WRITE, next,
-                    member -> MemberArea.writeLabel(member.device, now.at(member.index)));
+                    member -> MemberArea.writeLabel(member.device, now.at(member.slot)));
             next.removeAll(recordFailures(failed));
             if (next.isEmpty()) {
                 MirrorMember last = failed.getFirst().member();
@@ -507,13 +507,13 @@ final class Membership {
         }
     }
 
-    /** Puts another device in the place of a member that is not in use. Behind the lock, alone. */
+    /** Puts another device in the slot of a member that is not in use. Behind the lock, alone. */
     void replace(MirrorMember with) {
         List<MirrorMember> changed = new ArrayList<>(members);
         // The sum must never return to a number that a cache has seen.
-        MemberDevice before = members.get(with.index).device;
+        MemberDevice before = members.get(with.slot).device;
         staleReads += 1 + (before == null ? 0 : before.staleReads());
-        changed.set(with.index, with);
+        changed.set(with.slot, with);
         members = List.copyOf(changed);
     }
 }

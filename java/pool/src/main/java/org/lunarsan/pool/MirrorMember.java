@@ -25,7 +25,7 @@ final class MirrorMember implements Parallel.Busy {
      */
     private static final int FORGET_SHIFT = 10;
 
-    final int index;
+    final int slot;
     /** Null: missing. */
     final MemberDevice device;
     private final long dataStart;
@@ -47,8 +47,8 @@ final class MirrorMember implements Parallel.Busy {
     private volatile boolean partial;
 
     /** Creates a member of an open device, or null. */
-    MirrorMember(int index, Device device, MemberState state) {
-        this.index = index;
+    MirrorMember(int slot, Device device, MemberState state) {
+        this.slot = slot;
         this.device = device == null ? null : new MemberDevice(device);
         this.state = state;
         lossesKnown = device == null ? 0 : device.losses();
@@ -242,7 +242,7 @@ final class MirrorMember implements Parallel.Busy {
 
     @Override
     public String toString() {
-        return device == null ? "member " + index : device.name();
+        return device == null ? "member " + slot : device.name();
     }
 
     /** Returns the expected latency of a read in nanoseconds; 0: not measured, tried first. */
@@ -322,7 +322,7 @@ final class MirrorMember implements Parallel.Busy {
             count = missing.cardinality();
         }
         boolean copying = state == MemberState.CURRENT && partial;
-        return new MemberStatus(index, device == null ? "" : device.name(),
+        return new MemberStatus(slot, device == null ? "" : device.name(),
                 copying ? MemberState.SYNCING : state,
                 outstanding.get(), latencyNanos, count, lastFailure);
     }

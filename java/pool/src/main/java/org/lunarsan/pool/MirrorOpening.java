@@ -33,8 +33,8 @@ final class MirrorOpening {
         if (!openDegraded) {
             found.requireAll();
         }
-        for (int index = 0; index < found.count(); index++) {
-            add(index);
+        for (int slot = 0; slot < found.count(); slot++) {
+            add(slot);
         }
         if (current.isEmpty()) {
             throw found.refuse("no current member is present");
@@ -54,15 +54,15 @@ final class MirrorOpening {
         return mirror;
     }
 
-    private void add(int index) {
-        Assembly.Present present = found.member(index);
+    private void add(int slot) {
+        Assembly.Present present = found.member(slot);
         MirrorMember member;
         if (present == null) {
-            member = new MirrorMember(index, null, MemberState.MISSING);
+            member = new MirrorMember(slot, null, MemberState.MISSING);
         } else {
-            boolean good = found.isCurrent(index);
+            boolean good = found.isCurrent(slot);
             MemberState state = good ? MemberState.CURRENT : MemberState.STALE;
-            member = new MirrorMember(index, present.device(), state);
+            member = new MirrorMember(slot, present.device(), state);
             if (good) {
                 current.add(member);
             }
@@ -70,10 +70,10 @@ final class MirrorOpening {
         members.add(member);
     }
 
-    private BitSet placesOfCurrent() {
-        BitSet places = new BitSet();
-        current.forEach(member -> places.set(member.index));
-        return places;
+    private BitSet slotsOfCurrent() {
+        BitSet slots = new BitSet();
+        current.forEach(member -> slots.set(member.slot));
+        return slots;
     }
 
     /**

@@ -64,7 +64,7 @@ final class MirrorReader {
         while (true) {
             MirrorMember member = choose(address, blocks, tried);
             if (member != null) {
-                tried.set(member.index);
+                tried.set(member.slot);
                 reads.ask(member);
             } else if (!reads.isAnyUnderWay()) {
                 throw unreadable(address, blocks, failed);
@@ -84,7 +84,7 @@ final class MirrorReader {
                 mirror.membership().leaveOutIfLossy(answer.member());
                 // The member may be the one that is kept as it is, or may have been copied to
                 // since.
-                tried.clear(answer.member().index);
+                tried.clear(answer.member().slot);
                 continue;
             }
             buffer.duplicate().put(answer.data());
@@ -131,7 +131,7 @@ final class MirrorReader {
         MirrorMember best = null;
         double least = Double.POSITIVE_INFINITY;
         for (MirrorMember member : mirror.membership().members()) {
-            if (!member.isCurrent() || not.get(member.index)
+            if (!member.isCurrent() || not.get(member.slot)
                     || !mirror.holds(member, address, blocks)) {
                 continue;
             }
@@ -174,7 +174,7 @@ final class MirrorReader {
     /** Rewrites the blocks from another member. Behind the lock of the blocks. */
     private void repair(MirrorMember member, long address, int blocks) throws DeviceException {
         BitSet not = new BitSet();
-        not.set(member.index);
+        not.set(member.slot);
         MirrorMember source = choose(address, blocks, not);
         if (source == null) {
             return;

@@ -354,20 +354,20 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * Puts a new device in the place of a member that is stale or missing; {@link #resync()} then
+     * Puts a new device in the slot of a member that is stale or missing; {@link #resync()} then
      * fills it. The pool opens it, and closes it with the others. Later pools have to be created
      * with this device among the members.
      *
-     * @param index the index, from 0
+     * @param slot the slot, from 0
      * @param device closed, of the same block size, large enough, and no member of a pool
-     * @throws DeviceOpenException when the device does not fit, or the index is in use
+     * @throws DeviceOpenException when the device does not fit, or the slot is in use
      * @throws DeviceException when the device fails
      */
-    public void replace(int index, Device device) throws DeviceException {
+    public void replace(int slot, Device device) throws DeviceException {
         Objects.requireNonNull(device, "device");
         Mirror now = open(Operation.WRITE, DeviceException.NO_ADDRESS);
-        if (index < 0 || index >= now.membership().members().size()) {
-            throw PoolFormatter.refuse(name, "it has no member " + index);
+        if (slot < 0 || slot >= now.membership().members().size()) {
+            throw PoolFormatter.refuse(name, "it has no member " + slot);
         }
         now.membership().refuseReadOnly(Operation.WRITE, DeviceException.NO_ADDRESS, 0);
         device.open();
@@ -375,21 +375,21 @@ public final class MirroredDevice implements Device {
         now.membership().writeLock().lock();
         try {
             refuseClosing(now);
-            MirrorMember before = now.membership().members().get(index);
+            MirrorMember before = now.membership().members().get(slot);
             if (before.receivesWrites()) {
-                throw PoolFormatter.refuse(name, "member " + index + " is in use");
+                throw PoolFormatter.refuse(name, "member " + slot + " is in use");
             }
             if (device.isReadOnly()) {
                 throw PoolFormatter.refuse(device.name(), "it is read-only");
             }
             PoolFormatter.refuseLabelled(device);
-            PoolLabel label = now.membership().label().at(index);
+            PoolLabel label = now.membership().label().at(slot);
             Optional<String> why = label.contradicts(PoolLayout.of(device));
             if (why.isPresent()) {
                 throw PoolFormatter.refuse(device.name(), "it does not fit: " + why.get());
             }
             MemberArea.writeLabel(device, label);
-            now.membership().replace(new MirrorMember(index, device, MemberState.STALE));
+            now.membership().replace(new MirrorMember(slot, device, MemberState.STALE));
             // A concurrent close that did not wait for this call may have missed the device.
             refuseClosing(now);
             done = true;

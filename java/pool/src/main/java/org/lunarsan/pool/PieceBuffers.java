@@ -5,7 +5,7 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.Semaphore;
 
 /**
- * Bounded pool of reusable buffers for pieces that are gathered from, or scattered to, many places.
+ * Bounded pool of reusable buffers for pieces that are gathered from, or scattered to, buffers.
  * Thread-safe; a thread that takes one while all are in use waits.
  */
 final class PieceBuffers {

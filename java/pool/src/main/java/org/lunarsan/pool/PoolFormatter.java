@@ -46,12 +46,12 @@ final class PoolFormatter {
             if (erase) {
                 eraseAll(devices, label);
             }
-            for (int index = 0; index < devices.size(); index++) {
-                Device device = devices.get(index);
+            for (int slot = 0; slot < devices.size(); slot++) {
+                Device device = devices.get(slot);
                 if (kind == PoolKind.MIRRORED) {
                     writeIntents(device, label, !erase);
                 }
-                MemberArea.writeLabel(device, label.at(index));
+                MemberArea.writeLabel(device, label.at(slot));
             }
             return label.pool();
         } finally {

@@ -17,7 +17,7 @@ import java.util.zip.CRC32C;
  *
  * @param kind how the pool joins its members
  * @param pool the pool
- * @param index the index of this member, from 0
+ * @param slot the slot of this member, from 0
  * @param count number of members
  * @param blockSize bytes of a block of every member
  * @param dataBlocks number of data blocks of each member
@@ -29,7 +29,7 @@ import java.util.zip.CRC32C;
 record PoolLabel(
         PoolKind kind,
         UUID pool,
-        int index,
+        int slot,
         int count,
         int blockSize,
         long dataBlocks,
@@ -79,7 +79,7 @@ record PoolLabel(
         List<Long> ids = new ArrayList<>(history);
         ids.addFirst(randomId());
         List<Long> kept = ids.subList(0, Math.min(ids.size(), HISTORY_MAX));
-        return new PoolLabel(kind, pool, index, count, blockSize, dataBlocks, unitBlocks,
+        return new PoolLabel(kind, pool, slot, count, blockSize, dataBlocks, unitBlocks,
                 generation + 1, newCurrent, kept);
     }
 
@@ -101,7 +101,7 @@ record PoolLabel(
         to.put(MAGIC).putShort((short) VERSION).put((byte) kind.code()).put((byte) 0);
         to.putInt(blockSize);
         to.putLong(pool.getMostSignificantBits()).putLong(pool.getLeastSignificantBits());
-        to.putShort((short) index).putShort((short) count).putInt(0);
+        to.putShort((short) slot).putShort((short) count).putInt(0);
         to.putLong(dataBlocks).putLong(unitBlocks).putLong(generation);
         long[] bits = current.toLongArray();
         to.putLong(bits.length == 0 ? 0 : bits[0]);
@@ -143,7 +143,7 @@ record PoolLabel(
         from.get();
         int blockSize = from.getInt();
         UUID pool = new UUID(from.getLong(), from.getLong());
-        int index = Short.toUnsignedInt(from.getShort());
+        int slot = Short.toUnsignedInt(from.getShort());
         int count = Short.toUnsignedInt(from.getShort());
         from.getInt();
         long dataBlocks = from.getLong();
@@ -159,13 +159,13 @@ record PoolLabel(
             history.add(id);
         }
         boolean sound = kind != null && count >= MEMBERS_MIN && count <= MEMBERS_MAX
-                && index < count && current.length() <= count
+                && slot < count && current.length() <= count
                 && dataBlocks > 0 && unitBlocks > 0 && generation > 0
                 && generation < Long.MAX_VALUE && !history.isEmpty();
         if (!sound) {
             return new Unusable("its fields contradict each other");
         }
-        return new Valid(new PoolLabel(kind, pool, index, count, blockSize, dataBlocks, unitBlocks,
+        return new Valid(new PoolLabel(kind, pool, slot, count, blockSize, dataBlocks, unitBlocks,
                 generation, current, history));
     }
 

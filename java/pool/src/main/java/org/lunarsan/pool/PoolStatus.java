@@ -10,7 +10,7 @@ import java.util.UUID;
  * @param kind how it joins its members
  * @param health its health
  * @param generation number of changes of its members' states
- * @param members in the order of their indexes
+ * @param members in the order of their slots
  * @param dirtyRegions regions that would have to be copied after a power cut now; mirrors only
  * @param regions number of regions; 0 when the pool has none
  */

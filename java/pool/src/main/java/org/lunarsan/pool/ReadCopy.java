@@ -44,7 +44,7 @@ final class ReadCopy implements Parallel.Work<MirrorMember> {
     @Override
     public void run(MirrorMember target) throws DeviceException {
         BitSet not = new BitSet();
-        not.set(target.index);
+        not.set(target.slot);
         MirrorMember source = mirror.reader().choose(address, blocks, not);
         if (source == null) {
             sourceFailed = true;

@@ -189,7 +189,7 @@ final class Resync {
     private List<MirrorMember> readFromOthers(long address, int blocks, ByteBuffer data)
             throws DeviceException {
         BitSet not = new BitSet();
-        not.set(target.index);
+        not.set(target.slot);
         List<Parallel.Failed<MirrorMember>> failed = new ArrayList<>();
         while (true) {
             MirrorMember source = mirror.reader().choose(address, blocks, not);
@@ -225,7 +225,7 @@ final class Resync {
                     return List.of(source);
                 }
                 failed.add(new Parallel.Failed<>(source, failure));
-                not.set(source.index);
+                not.set(source.slot);
             }
         }
     }

@@ -114,12 +114,12 @@ public final class StripedDevice implements Device {
 
     private Opened openMembers(Assembly found) throws DeviceException {
         List<MemberDevice> members = new ArrayList<>();
-        for (int index = 0; index < found.count(); index++) {
-            if (found.member(index) == null) {
-                throw found.refuse("member " + index + " of " + found.count()
+        for (int slot = 0; slot < found.count(); slot++) {
+            if (found.member(slot) == null) {
+                throw found.refuse("member " + slot + " of " + found.count()
                         + " is missing: a striped pool needs all members");
             }
-            members.add(new MemberDevice(found.member(index).device()));
+            members.add(new MemberDevice(found.member(slot).device()));
         }
         PoolLabel label = found.label();
         geometry = Geometry.of(name, label.blockSize(), label.dataBlocks() * label.count());
@@ -188,10 +188,10 @@ public final class StripedDevice implements Device {
         Opened now = opened;
         PoolLabel label = now == null ? null : now.label;
         List<MemberStatus> members = new ArrayList<>();
-        for (int index = 0; index < given.size(); index++) {
-            String member = now == null ? given.get(index).name() : now.members.get(index).name();
+        for (int slot = 0; slot < given.size(); slot++) {
+            String member = now == null ? given.get(slot).name() : now.members.get(slot).name();
             MemberState state = now == null ? MemberState.MISSING : MemberState.CURRENT;
-            members.add(new MemberStatus(index, member, state, 0, 0, 0, ""));
+            members.add(new MemberStatus(slot, member, state, 0, 0, 0, ""));
         }
         return new PoolStatus(
                 label == null ? new UUID(0, 0) : label.pool(),

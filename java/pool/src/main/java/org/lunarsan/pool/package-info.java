@@ -16,7 +16,7 @@
  * }
  * }</pre>
  *
- * <p><b>Labels.</b> Two labels on each member record its pool, its index, and the members that had
+ * <p><b>Labels.</b> Two labels on each member record its pool, its slot, and the members that had
  * all data at the last change of states. Opening fails if devices do not belong together, are
  * missing or occur twice; the message names them. {@code docs/formats/pool.md} describes every
  * byte.

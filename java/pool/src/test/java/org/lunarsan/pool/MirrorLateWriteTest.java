@@ -92,8 +92,8 @@ class MirrorLateWriteTest {
         }, threads);
     }
 
-    private MirrorMember member(int index) {
-        return membership.members().get(index);
+    private MirrorMember member(int slot) {
+        return membership.members().get(slot);
     }
 
     private void hangWrite(int member, long address) {

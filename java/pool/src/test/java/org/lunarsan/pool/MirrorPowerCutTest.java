@@ -31,7 +31,7 @@ class MirrorPowerCutTest {
     private static final int PHASE_STEPS = 10;
     private static final int DATA = PoolLayout.FRONT_BYTES / BLOCK;
     /** Blocks around the border of two regions, and a few in others. */
-    private static final int[] PLACES = {120, 126, 130, 400, 1000};
+    private static final int[] ADDRESSES = {120, 126, 130, 400, 1000};
 
     /** The power of all members. */
     private static final class Power {
@@ -150,7 +150,7 @@ class MirrorPowerCutTest {
     }
 
     private void write(Random random, MirroredDevice pool) throws DeviceException {
-        int first = PLACES[random.nextInt(PLACES.length)] + random.nextInt(4);
+        int first = ADDRESSES[random.nextInt(ADDRESSES.length)] + random.nextInt(4);
         int blocks = 1 + random.nextInt(6);
         int value = ++next;
         ByteBuffer data = ByteBuffer.allocate(blocks * BLOCK);

@@ -36,7 +36,7 @@ class MirrorTrialTest {
     private static final int WRITES = Integer.getInteger("lunar.trial.writes", 6000);
     private static final int WRITES_OF_A_ROUND = 500;
     /** Around borders of regions of 128 blocks, and in most regions. */
-    private static final int[] PLACES = {0, 3, 126, 127, 255, 300, 511, 600, 767, 900, 1020};
+    private static final int[] ADDRESSES = {0, 3, 126, 127, 255, 300, 511, 600, 767, 900, 1020};
     private static final int LENGTH_MAX = 3;
     private static final long BOUND_MILLIS = 5;
     private static final Duration HANG = Duration.ofMillis(4 * BOUND_MILLIS);
@@ -105,7 +105,7 @@ class MirrorTrialTest {
         }
 
         private void write() {
-            int first = PLACES[random.nextInt(PLACES.length)];
+            int first = ADDRESSES[random.nextInt(ADDRESSES.length)];
             int blocks = 1 + random.nextInt(LENGTH_MAX);
             int written = ++value;
             ByteBuffer data = ByteBuffer.allocate(blocks * BLOCK);
@@ -125,7 +125,7 @@ class MirrorTrialTest {
         }
 
         private void read() {
-            int first = PLACES[random.nextInt(PLACES.length)];
+            int first = ADDRESSES[random.nextInt(ADDRESSES.length)];
             check(first, 1 + random.nextInt(LENGTH_MAX));
         }
 

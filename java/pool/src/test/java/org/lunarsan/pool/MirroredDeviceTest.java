@@ -50,12 +50,12 @@ class MirroredDeviceTest {
         pool.close();
     }
 
-    private FaultyDevice member(int index) {
-        return members.get(index);
+    private FaultyDevice member(int slot) {
+        return members.get(slot);
     }
 
-    private MemberState state(int index) {
-        return pool.status().members().get(index).state();
+    private MemberState state(int slot) {
+        return pool.status().members().get(slot).state();
     }
 
     private PoolStatus.Health health() {
@@ -310,7 +310,7 @@ class MirroredDeviceTest {
         assertEquals(PoolStatus.Health.HEALTHY, health());
         pool.close();
         Members.assertSame(List.of(disks.get(0), fresh));
-        // The old member has an older generation, and its index is taken.
+        // The old member has an older generation, and its slot is taken.
         pool = MirroredDevice.of(List.of(disks.get(0), disks.get(1)));
         pool.open();
         assertEquals(MemberState.STALE, state(1));

@@ -117,8 +117,8 @@ class NewMirrorTest {
         Assembly found = Assembly.open("pool", PoolKind.MIRRORED, List.copyOf(disks));
         try {
             List<MirrorMember> all = new ArrayList<>();
-            for (int index = 0; index < disks.size(); index++) {
-                all.add(new MirrorMember(index, disks.get(index), MemberState.CURRENT));
+            for (int slot = 0; slot < disks.size(); slot++) {
+                all.add(new MirrorMember(slot, disks.get(slot), MemberState.CURRENT));
             }
             IntentLog log = new IntentLog(found.label().pool(), REGIONS, REGION, regions(0), 1,
                     Parallel.WITHOUT_END);

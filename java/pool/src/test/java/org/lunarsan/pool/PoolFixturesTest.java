@@ -43,7 +43,7 @@ class PoolFixturesTest {
         }
     }
 
-    /** Goal: the place of a member that Rust has removed is that of a missing member. */
+    /** Goal: the slot of a member that Rust has removed is that of a missing member. */
     @Test
     void removedMembers() throws Exception {
         List<MemoryDevice> disks = PoolFixtures.members("rust-vacant");

@@ -91,7 +91,7 @@ class PoolLabelTest {
                 ByteBuffer.wrap(bytes).putInt(PoolLabel.BYTES - 4, PoolLabel.crc(bytes));
                 if (PoolLabel.decode(bytes) instanceof PoolLabel.Valid valid) {
                     PoolLabel label = valid.label();
-                    assertTrue(label.index() < label.count());
+                    assertTrue(label.slot() < label.count());
                     if (label.contradicts(layout).isEmpty()) {
                         assertTrue(label.dataBlocks() <= layout.dataBlocksMax());
                     }

@@ -9,16 +9,16 @@ import java.util.Set;
 import org.junit.jupiter.api.Test;
 
 class StripeMapTest {
-    /** Goal: each block has one place, and the parts of a run are runs of exactly its blocks. */
+    /** Goal: each block has one location, and the parts of a run are runs of exactly its blocks. */
     @Test
     void everyRunIsSplitIntoMemberRuns() {
         for (int members = 2; members <= 4; members++) {
             for (int stripe = 1; stripe <= 4; stripe++) {
                 StripeMap map = new StripeMap(members, stripe);
-                Set<List<Long>> places = new HashSet<>();
+                Set<List<Long>> locations = new HashSet<>();
                 for (long address = 0; address < 60; address++) {
                     long member = map.member(address);
-                    assertTrue(places.add(List.of(member, map.block(address))));
+                    assertTrue(locations.add(List.of(member, map.block(address))));
                 }
                 runs(map);
             }

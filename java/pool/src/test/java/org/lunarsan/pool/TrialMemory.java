@@ -113,9 +113,9 @@ final class TrialMemory implements TrialMembers {
     /** Cuts power and lets a cache above read the lost data before a flush reports the loss. */
     private void checkCutThatWasRead(Random random, TrialRound round) throws Exception {
         cut(random, round);
-        round.readPlaces(false);
+        round.readAll(false);
         round.flushUntilGood();
-        round.readPlaces(true);
+        round.readAll(true);
     }
 
     private void checkCutAfterFlush(TrialRound round) throws Exception {

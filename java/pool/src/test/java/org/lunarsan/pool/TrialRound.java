@@ -36,7 +36,7 @@ final class TrialRound {
     /**
      * Around borders of regions of 128 blocks, and in most regions; each thread has its own blocks.
      */
-    private static final int[] PLACES = {0, 124, 252, 300, 511, 600, 764, 900, 1008};
+    private static final int[] ADDRESSES = {0, 124, 252, 300, 511, 600, 764, 900, 1008};
     private static final int TRIES_MAX = 60;
     private static final long STALL_SECONDS_MAX = 180;
     private static final long COPY_SECONDS_MAX = 5;
@@ -291,11 +291,11 @@ final class TrialRound {
      * Reads each written block, one by one, while no call is pending. The order decides whether the
      * oldest blocks of a cache are read last or first.
      */
-    void readPlaces(boolean newestFirst) {
-        for (int index = 0; index < PLACES.length; index++) {
-            int place = PLACES[newestFirst ? PLACES.length - 1 - index : index];
+    void readAll(boolean newestFirst) {
+        for (int index = 0; index < ADDRESSES.length; index++) {
+            int address = ADDRESSES[newestFirst ? ADDRESSES.length - 1 - index : index];
             for (int block = 0; block < THREADS * LENGTH_MAX; block++) {
-                int at = place + (newestFirst ? THREADS * LENGTH_MAX - 1 - block : block);
+                int at = address + (newestFirst ? THREADS * LENGTH_MAX - 1 - block : block);
                 try {
                     check(at, 1, true, ByteBuffer.allocate(Members.BLOCK));
                 } catch (DeviceException failed) {
@@ -364,16 +364,16 @@ final class TrialRound {
      * Writes all blocks after the abandoned writes: none of those is pending when it has returned.
      */
     private void writeLast() throws DeviceException {
-        for (int place : PLACES) {
+        for (int address : ADDRESSES) {
             int blocks = THREADS * LENGTH_MAX;
             int version = counts.nextVersion();
             ByteBuffer data = ByteBuffer.allocate(blocks * Members.BLOCK);
             while (data.hasRemaining()) {
                 data.putInt(version);
             }
-            long losses = ledger.beginWrite(place, blocks, version);
-            front.write(place, data.flip());
-            ledger.endWrite(place, blocks, true, false, losses);
+            long losses = ledger.beginWrite(address, blocks, version);
+            front.write(address, data.flip());
+            ledger.endWrite(address, blocks, true, false, losses);
         }
     }
 
@@ -427,9 +427,9 @@ final class TrialRound {
             }
         }
 
-        /** Returns a random place; blocks of two threads never overlap, but share regions. */
-        private int place(int thread) {
-            return PLACES[random.nextInt(PLACES.length)] + thread * LENGTH_MAX;
+        /** Returns a random address; blocks of two threads never overlap, but share regions. */
+        private int address(int thread) {
+            return ADDRESSES[random.nextInt(ADDRESSES.length)] + thread * LENGTH_MAX;
         }
 
         private ByteBuffer buffer(int blocks, int fill) {
@@ -449,14 +449,14 @@ final class TrialRound {
         private void read(int thread, boolean own) {
             int blocks = 1 + random.nextInt(LENGTH_MAX);
             try {
-                check(place(thread), blocks, own, buffer(blocks, TrialLedger.NOISE));
+                check(address(thread), blocks, own, buffer(blocks, TrialLedger.NOISE));
             } catch (DeviceException failed) {
                 counts.readsFailed.increment();
             }
         }
 
         private void write() throws InterruptedException {
-            int first = place(number);
+            int first = address(number);
             int blocks = 1 + random.nextInt(LENGTH_MAX);
             int version = counts.nextVersion();
             ByteBuffer data = buffer(blocks, version);
@@ -483,7 +483,7 @@ final class TrialRound {
 
         private void readAsync() throws InterruptedException {
             checkGivenUp();
-            int first = place(number);
+            int first = address(number);
             int blocks = 1 + random.nextInt(LENGTH_MAX);
             ByteBuffer into = buffer(blocks, TrialLedger.NOISE);
             TrialLedger.Look look = ledger.beginRead(first, blocks);

@@ -1,16 +1,16 @@
-//! The places of a mirror, whose members change while it is open.
+//! The slots of a mirror, whose members change while it is open.
 
 use super::member::MirrorMember;
 use lunar_block::BlockDevice;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The places of a mirror. They change only behind the membership lock, held alone.
+/// The slots of a mirror. They change only behind the membership lock, held alone.
 #[derive(Debug)]
-pub(super) struct Places(RwLock<Arc<[Place]>>);
+pub(super) struct MemberSlots(RwLock<Arc<[MemberSlot]>>);
 
-/// A place of a mirror.
+/// A slot of a mirror.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum MemberSlot {
     /// The member was removed.
     Vacant,
     /// The device of the member is missing.
@@ -18,7 +18,7 @@ pub(super) enum Place {
     Taken(Arc<MirrorMember>),
 }
 
-impl Place {
+impl MemberSlot {
     pub(super) fn member(&self) -> Option<&Arc<MirrorMember>> {
         match self {
             Self::Taken(member) => Some(member),
@@ -27,17 +27,17 @@ impl Place {
     }
 }
 
-impl Places {
-    pub(super) fn new(places: Vec<Place>) -> Self {
-        Self(RwLock::new(places.into()))
+impl MemberSlots {
+    pub(super) fn new(slots: Vec<MemberSlot>) -> Self {
+        Self(RwLock::new(slots.into()))
     }
 
-    /// Returns all places as they are now.
-    pub(super) fn all(&self) -> Arc<[Place]> {
+    /// Returns all slots as they are now.
+    pub(super) fn all(&self) -> Arc<[MemberSlot]> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the members whose devices are present, in the order of their places.
+    /// Returns the members whose devices are present, in the order of their slots.
     pub(super) fn present(&self) -> impl Iterator<Item = Arc<MirrorMember>> + use<> {
         let all = self.all();
         (0..all.len()).filter_map(move |at| all[at].member().cloned())
@@ -45,22 +45,22 @@ impl Places {
 
     /// Returns the number of members, also missing ones.
     pub(super) fn members(&self) -> usize {
-        self.all().iter().filter(|place| !matches!(place, Place::Vacant)).count()
+        self.all().iter().filter(|slot| !matches!(slot, MemberSlot::Vacant)).count()
     }
 
-    /// Changes a place, which may be a new one.
-    pub(super) fn set(&self, at: u16, place: Place) {
-        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let mut all = places.to_vec();
+    /// Changes a slot, which may be a new one.
+    pub(super) fn set(&self, at: u16, slot: MemberSlot) {
+        let mut slots = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = slots.to_vec();
         let at = usize::from(at);
-        all.resize(all.len().max(at + 1), Place::Vacant);
-        all[at] = place;
-        *places = all.into();
+        all.resize(all.len().max(at + 1), MemberSlot::Vacant);
+        all[at] = slot;
+        *slots = all.into();
     }
 }
 
-/// Members that have lost their places, while changes of their devices are open. Such a change
-/// could reach the device after newer data if the device got a place again.
+/// Members that have lost their slots, while changes of their devices are open. Such a change
+/// could reach the device after newer data if the device got a slot again.
 #[derive(Debug, Default)]
 pub(super) struct FormerMembers(Vec<Arc<MirrorMember>>);
 
