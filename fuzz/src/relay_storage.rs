@@ -12,8 +12,8 @@ use lunar_iscsi::pdu::{Opcode, TAG_RESERVED};
 use lunar_iscsi::session::initiator::{InitiatorSession, InitiatorSessionOptions};
 use lunar_iscsi::text::Offer;
 use lunar_switch::relay::{
-    RelayedCommand, SEGMENT_BYTES_MAX, SegmentPlace, StorageInput, StorageOutput, StorageSession,
-    StorageUnit, TransferDirection,
+    IncomingDestination, RelayedCommand, SEGMENT_BYTES_MAX, StorageInput, StorageOutput,
+    StorageSession, StorageUnit, TransferDirection,
 };
 use lunar_wire::{Lun, SerialNumber, Time};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ struct FuzzedRelay {
     /// Initiator Task Tags of the commands that were sent, and of those of the host whose they are.
     tags: Vec<u32>,
     of_host: BTreeMap<u32, TaskId>,
-    place: Option<SegmentPlace>,
+    destination: Option<IncomingDestination>,
     /// Tag, offset and length of the segment that is being delivered.
     delivered: (u32, u32, u32),
     login: Option<Vec<u8>>,
@@ -126,7 +126,7 @@ impl FuzzedRelay {
             commands: BTreeMap::new(),
             tags: Vec::new(),
             of_host: BTreeMap::new(),
-            place: None,
+            destination: None,
             delivered: (0, 0, 0),
             login: None,
             closed: false,
@@ -263,9 +263,9 @@ impl FuzzedRelay {
             return;
         }
         assert!(bytes <= SEGMENT_BYTES_MAX, "longer than negotiated");
-        let data = match self.place.take().expect("a place for the segment") {
-            SegmentPlace::Session => Bytes::copy_from_slice(data),
-            SegmentPlace::Command(_) | SegmentPlace::Nowhere => Bytes::new(),
+        let data = match self.destination.take().expect("a destination of the segment") {
+            IncomingDestination::Session => Bytes::copy_from_slice(data),
+            IncomingDestination::Command(_) | IncomingDestination::Nowhere => Bytes::new(),
         };
         self.input(StorageInput::Payload { data, digest: SegmentDigest::None });
     }
@@ -316,7 +316,7 @@ impl FuzzedRelay {
 
     fn follow(&mut self, output: StorageOutput) {
         match output {
-            StorageOutput::Receive(place) => assert!(self.place.replace(place).is_none()),
+            StorageOutput::Receive(to) => assert!(self.destination.replace(to).is_none()),
             StorageOutput::Send(pdu) => {
                 assert!(!self.closed, "sent after Close");
                 match pdu.opcode() {

@@ -1,4 +1,4 @@
-//! Opens the device of a device URL; the only place that decides which type serves which URL.
+//! Opens the device of a device URL; the only module that decides which type serves which URL.
 
 use crate::commands::default_initiator_name;
 use crate::output::Failure;
@@ -139,12 +139,12 @@ impl Opener for ServedDevices {
     fn open_migration(
         &self,
         device: &Arc<dyn BlockDevice>,
-        place: usize,
+        extent_index: usize,
         to: &ExtentConfig,
         options: MigrationOptions,
         time_max: Duration,
     ) -> Result<Migration, Failure> {
-        self.storages.open_migration(device, (place, to), options, self, time_max)
+        self.storages.open_migration(device, (extent_index, to), options, self, time_max)
     }
 
     /// Opens a member of a pool. The owners of commands take turns at the pool, not at its members:

@@ -85,7 +85,7 @@ impl OpenStorages {
     pub fn open_migration(
         &self,
         device: &Arc<dyn BlockDevice>,
-        (place, to): (usize, &ExtentConfig),
+        (extent_index, to): (usize, &ExtentConfig),
         options: MigrationOptions,
         devices: &ServedDevices,
         time_max: Duration,
@@ -93,7 +93,7 @@ impl OpenStorages {
         let disk = self.disk(device)?;
         let storage = self.slot(&to.storage).open(devices, time_max)?.1;
         let extent = extent_of(to, &(storage as Arc<dyn BlockDevice>))?;
-        Ok(disk.prepare_migration(place, extent, options)?)
+        Ok(disk.prepare_migration(extent_index, extent, options)?)
     }
 
     fn disk(&self, device: &Arc<dyn BlockDevice>) -> Result<Arc<VirtualDisk>, Failure> {

@@ -155,12 +155,12 @@ pub trait Opener: fmt::Debug + Send + Sync {
     fn open_migration(
         &self,
         device: &Arc<dyn BlockDevice>,
-        place: usize,
+        extent_index: usize,
         to: &ExtentConfig,
         options: MigrationOptions,
         time_max: Duration,
     ) -> Result<Migration, Failure> {
-        let _ = (place, to, options, time_max);
+        let _ = (extent_index, to, options, time_max);
         Err(Failure::new(format!("extents of {} cannot be moved here", device.name())))
     }
 

@@ -230,19 +230,19 @@ impl Difference {
             all.iter().find(|storage| storage.name == name).cloned()
         };
         for storage in &new.storages {
-            let (place, all) = (ChangedObject::of_storage(storage), settings::of_storage(storage));
+            let (object, all) = (ChangedObject::of_storage(storage), settings::of_storage(storage));
             match named(&old.storages, &storage.name) {
-                None => self.whole(ChangeKind::Add, &place, &all, "name", ChangeEffect::AtOnce),
+                None => self.whole(ChangeKind::Add, &object, &all, "name", ChangeEffect::AtOnce),
                 Some(was) => {
                     for (old, new) in settings::of_storage(&was).iter().zip(&all) {
-                        self.setting(&place, new.key, old, new, ChangeEffect::Reopens);
+                        self.setting(&object, new.key, old, new, ChangeEffect::Reopens);
                     }
                 }
             }
         }
         for gone in old.storages.iter().filter(|one| named(&new.storages, &one.name).is_none()) {
-            let (place, all) = (ChangedObject::of_storage(gone), settings::of_storage(gone));
-            self.whole(ChangeKind::Remove, &place, &all, "name", ChangeEffect::AtOnce);
+            let (object, all) = (ChangedObject::of_storage(gone), settings::of_storage(gone));
+            self.whole(ChangeKind::Remove, &object, &all, "name", ChangeEffect::AtOnce);
         }
     }
 
@@ -251,10 +251,10 @@ impl Difference {
             all.iter().find(|pool| pool.name == name).cloned()
         };
         for pool in &new.pools {
-            let place = ChangedObject::of_pool(pool);
+            let object = ChangedObject::of_pool(pool);
             let Some(was) = named(&old.pools, &pool.name) else {
                 let all = settings::of_pool(pool);
-                self.whole(ChangeKind::Add, &place, &all, "name", ChangeEffect::AtOnce);
+                self.whole(ChangeKind::Add, &object, &all, "name", ChangeEffect::AtOnce);
                 continue;
             };
             let effect = match new.serves_pool(pool) {
@@ -262,17 +262,17 @@ impl Difference {
                 false => ChangeEffect::AtOnce,
             };
             for (old, new) in settings::of_pool(&was).iter().zip(&settings::of_pool(pool)) {
-                self.setting(&place, new.key, old, new, effect);
+                self.setting(&object, new.key, old, new, effect);
             }
         }
         for pool in old.pools.iter().filter(|pool| named(&new.pools, &pool.name).is_none()) {
-            let (place, all) = (ChangedObject::of_pool(pool), settings::of_pool(pool));
-            self.whole(ChangeKind::Remove, &place, &all, "name", ChangeEffect::AtOnce);
+            let (object, all) = (ChangedObject::of_pool(pool), settings::of_pool(pool));
+            self.whole(ChangeKind::Remove, &object, &all, "name", ChangeEffect::AtOnce);
         }
     }
 
     fn target(&mut self, old: &TargetConfig, new: &TargetConfig, context: &DescriptionContext<'_>) {
-        let place = ChangedObject::of(new);
+        let object = ChangedObject::of(new);
         for (old, new) in settings::of_target(old).iter().zip(&settings::of_target(new)) {
             let effect = match new.key {
                 "initiators" | "networks" | "portal_group" => ChangeEffect::SessionsEnd,
@@ -280,7 +280,7 @@ impl Difference {
                 "administer" | "limit" => ChangeEffect::AtOnce,
                 _ => ChangeEffect::NextLogin,
             };
-            self.setting(&place, new.key, old, new, effect);
+            self.setting(&object, new.key, old, new, effect);
         }
         for (was, is) in pair_luns(&old.luns, &new.luns) {
             match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
@@ -290,25 +290,25 @@ impl Difference {
                         true => matches!(was.unit.device, DeviceUrl::Memory { .. }),
                         false => context.loses_contents(&was.unit),
                     };
-                    let place = ChangedObject { loses_contents, ..place.lun(is, &new.luns) };
-                    self.lun(&place, was, is, shown);
+                    let object = ChangedObject { loses_contents, ..object.lun(is, &new.luns) };
+                    self.lun(&object, was, is, shown);
                 }
                 (None, Some(is)) => {
-                    let place = place.lun(is, &new.luns);
-                    self.whole_lun(ChangeKind::Add, &place, is);
-                    self.describe_moved_disk(&place, is, (context.known)(None, is));
+                    let object = object.lun(is, &new.luns);
+                    self.whole_lun(ChangeKind::Add, &object, is);
+                    self.describe_moved_disk(&object, is, (context.known)(None, is));
                 }
                 (Some(was), None) => {
                     let loses_contents = context.loses_contents(&was.unit);
-                    let place = ChangedObject { loses_contents, ..place.lun(was, &old.luns) };
-                    self.whole_lun(ChangeKind::Remove, &place, was);
+                    let object = ChangedObject { loses_contents, ..object.lun(was, &old.luns) };
+                    self.whole_lun(ChangeKind::Remove, &object, was);
                 }
                 (None, None) => {}
             }
         }
     }
 
-    fn lun(&mut self, place: &ChangedObject, old: &LunConfig, new: &LunConfig, shown: ShownUnit) {
+    fn lun(&mut self, object: &ChangedObject, old: &LunConfig, new: &LunConfig, shown: ShownUnit) {
         let (was, is) = (size_of(&old.unit), size_of(&new.unit));
         let resize = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
         let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
@@ -319,7 +319,7 @@ impl Difference {
         let (same, open) = (shown.same, shown.size_bytes.is_some());
         let same_device = old.unit.device == new.unit.device;
         if !same && !open && same_device && !memory {
-            self.reopened(place, new, "is now a different file");
+            self.reopened(object, new, "is now a different file");
         }
         for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
             let effect = match new.key {
@@ -342,18 +342,18 @@ impl Difference {
                 // The LUN shows another disk.
                 _ => ChangeEffect::AtOnce,
             };
-            self.setting(place, new.key, old, new, effect);
+            self.setting(object, new.key, old, new, effect);
         }
         if !same {
-            self.describe_moved_disk(place, new, shown);
+            self.describe_moved_disk(object, new, shown);
         }
     }
 
     /// Describes a disk that another LUN has shown so far.
-    fn describe_moved_disk(&mut self, place: &ChangedObject, lun: &LunConfig, shown: ShownUnit) {
+    fn describe_moved_disk(&mut self, object: &ChangedObject, lun: &LunConfig, shown: ShownUnit) {
         let (Some(was), device) = (shown.size_bytes, &lun.unit.device) else { return };
         if shown.reopens {
-            self.reopened(place, lun, "has changed settings");
+            self.reopened(object, lun, "has changed settings");
         }
         let Some(is) = size_of(&lun.unit).filter(|is| *is != was) else { return };
         let effect = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
@@ -361,38 +361,38 @@ impl Difference {
         let note = effect.note();
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
-            storage: place.storage.clone(),
-            pool: place.pool.clone(),
-            target: place.target.clone(),
-            lun: place.lun,
+            storage: object.storage.clone(),
+            pool: object.pool.clone(),
+            target: object.target.clone(),
+            lun: object.lun,
             key: Some("size".to_owned()),
             from: Some(was.into()),
             to: Some(is.into()),
             effect,
-            line: format!("~ {place}size of {device}: {} -> {} ({note})", text(was), text(is)),
+            line: format!("~ {object}size of {device}: {} -> {} ({note})", text(was), text(is)),
         });
     }
 
-    fn reopened(&mut self, place: &ChangedObject, lun: &LunConfig, why: &str) {
+    fn reopened(&mut self, object: &ChangedObject, lun: &LunConfig, why: &str) {
         let device = lun.unit.device.to_string();
         let note = ChangeEffect::Reopens.note();
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
-            storage: place.storage.clone(),
-            pool: place.pool.clone(),
-            target: place.target.clone(),
-            lun: place.lun,
+            storage: object.storage.clone(),
+            pool: object.pool.clone(),
+            target: object.target.clone(),
+            lun: object.lun,
             key: Some("device".to_owned()),
             from: Some(device.as_str().into()),
             to: Some(device.as_str().into()),
             effect: ChangeEffect::Reopens,
-            line: format!("~ {place}device: {device:?} {why} ({note})"),
+            line: format!("~ {object}device: {device:?} {why} ({note})"),
         });
     }
 
     fn setting(
         &mut self,
-        place: &ChangedObject,
+        object: &ChangedObject,
         key: &str,
         old: &Setting,
         new: &Setting,
@@ -403,18 +403,18 @@ impl Difference {
         }
         let text = |value: &Option<Value>| value.as_ref().map_or("none".to_owned(), Value::toml);
         let mut line = match old.differs_in_secrets_only(new) {
-            true => format!("~ {place}{key}: a secret in {}", text(&new.value)),
-            false => format!("~ {place}{key}: {} -> {}", text(&old.value), text(&new.value)),
+            true => format!("~ {object}{key}: a secret in {}", text(&new.value)),
+            false => format!("~ {object}{key}: {} -> {}", text(&old.value), text(&new.value)),
         };
         let loses_contents = matches!(effect, ChangeEffect::Reopens | ChangeEffect::OtherDisk)
-            && place.loses_contents;
+            && object.loses_contents;
         line.push_str(&in_brackets(effect.note(), loses_contents));
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
-            storage: place.storage.clone(),
-            pool: place.pool.clone(),
-            target: place.target.clone(),
-            lun: place.lun,
+            storage: object.storage.clone(),
+            pool: object.pool.clone(),
+            target: object.target.clone(),
+            lun: object.lun,
             key: Some(key.to_owned()),
             from: old.value.as_ref().map(Value::json),
             to: new.value.as_ref().map(Value::json),
@@ -429,27 +429,33 @@ impl Difference {
         target: &TargetConfig,
         context: &DescriptionContext<'_>,
     ) {
-        let place = ChangedObject::of(target);
-        self.whole(change, &place, &settings::of_target(target), "name", ChangeEffect::SessionsEnd);
+        let object = ChangedObject::of(target);
+        self.whole(
+            change,
+            &object,
+            &settings::of_target(target),
+            "name",
+            ChangeEffect::SessionsEnd,
+        );
         for lun in &target.luns {
             let loses_contents = change == ChangeKind::Remove && context.loses_contents(&lun.unit);
-            let place = ChangedObject { loses_contents, ..place.lun(lun, &target.luns) };
-            self.whole_lun(change, &place, lun);
+            let object = ChangedObject { loses_contents, ..object.lun(lun, &target.luns) };
+            self.whole_lun(change, &object, lun);
             if change == ChangeKind::Add {
-                self.describe_moved_disk(&place, lun, (context.known)(None, lun));
+                self.describe_moved_disk(&object, lun, (context.known)(None, lun));
             }
         }
     }
 
-    fn whole_lun(&mut self, change: ChangeKind, place: &ChangedObject, lun: &LunConfig) {
-        self.whole(change, place, &settings::of_lun(lun), "id", ChangeEffect::AtOnce);
+    fn whole_lun(&mut self, change: ChangeKind, object: &ChangedObject, lun: &LunConfig) {
+        self.whole(change, object, &settings::of_lun(lun), "id", ChangeEffect::AtOnce);
     }
 
-    /// Describes a whole target or LUN. `unsaid` is the key that the place contains already.
+    /// Describes a whole target or LUN. `unsaid` is the key that the object contains already.
     fn whole(
         &mut self,
         change: ChangeKind,
-        place: &ChangedObject,
+        object: &ChangedObject,
         all: &[Setting],
         unsaid: &str,
         removed: ChangeEffect,
@@ -458,23 +464,23 @@ impl Difference {
             || all.iter().filter(|setting| !setting.default && setting.key != unsaid);
         let value = |(key, value): (&str, &Value)| (key.to_owned(), value.json());
         let values = all.iter().filter_map(|s| s.value.as_ref().map(|v| value((s.key, v))));
-        let object = serde_json::Value::Object(values.collect());
+        let document = serde_json::Value::Object(values.collect());
         let keys = shown_settings()
             .filter_map(|s| Some(format!("{} = {}", s.key, s.value.as_ref()?.toml())));
         let keys = keys.collect::<Vec<_>>().join(", ");
         let colon = if keys.is_empty() { "" } else { ": " };
         let (mark, from, to, effect) = match change {
-            ChangeKind::Remove => ('-', Some(object), None, removed),
-            _ => ('+', None, Some(object), ChangeEffect::AtOnce),
+            ChangeKind::Remove => ('-', Some(document), None, removed),
+            _ => ('+', None, Some(document), ChangeEffect::AtOnce),
         };
-        let note = in_brackets(effect.note(), place.loses_contents);
-        let line = format!("{mark} {}{colon}{keys}{note}", place.to_string().trim_end());
+        let note = in_brackets(effect.note(), object.loses_contents);
+        let line = format!("{mark} {}{colon}{keys}{note}", object.to_string().trim_end());
         self.changes.push(ConfigChange {
             change,
-            storage: place.storage.clone(),
-            pool: place.pool.clone(),
-            target: place.target.clone(),
-            lun: place.lun,
+            storage: object.storage.clone(),
+            pool: object.pool.clone(),
+            target: object.target.clone(),
+            lun: object.lun,
             key: None,
             from,
             to,

@@ -1,11 +1,12 @@
 //! The move of an extent of a virtual disk to other blocks while the disk is in use.
 //!
-//! The present place has all data until the end. Data is copied in regions. A change of blocks goes
-//! to the present place, and to the new one if a region of it is copied already; if the new place
-//! fails or is late, the region is copied again. Overlapping changes and the copy of a region have
-//! one order, in a queue. The end takes its turn for the whole extent, so that no change is on its
-//! way: the new place is flushed, the record is made durable, and all later transfers go to the new
-//! place. A crash at any moment leaves the place that the record names, with all data.
+//! The source, the blocks where the extent is before the move, has all data until the end. The
+//! destination gets it in regions. A change of blocks goes to the source, and to the destination if
+//! a region of it is copied already; if the destination fails or is late, the region is copied
+//! again. Overlapping changes and the copy of a region have one order, in a queue. The end takes
+//! its turn for the whole extent, so that no change is on its way: the destination is flushed, the
+//! record is made durable, and all later transfers go to the destination. After a crash at any
+//! moment, the record names blocks that have all data.
 
 mod changes;
 mod copy;
@@ -34,17 +35,17 @@ const REGION_BYTES: u64 = 512 << 10;
 /// Default rate of the copy while hosts use the disk.
 const BUSY_BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// Default time for which a change waits for the new place behind the present one.
+/// Default time for which a change waits for the destination behind the source.
 const TARGET_WAIT: Duration = Duration::from_secs(2);
 
 /// Default pause after a failure; it doubles up to 32 times with each further one.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Default pause after the new place has held up changes for too long; it doubles up to 16 times.
+/// Default pause after the destination has held up changes for too long; it doubles up to 16 times.
 /// The pause is ten times as long as they may wait before it.
 const LATE_PAUSE: Duration = Duration::from_secs(10 * LATE_MAX.as_secs());
 
-/// Share of the wait for the new place by which it may be later than the present one without
+/// Share of the wait for the destination by which it may be later than the source without
 /// counting as late.
 const LATE_SHARE: u32 = 8;
 
@@ -55,12 +56,12 @@ pub struct MigrationOptions {
     pub busy_bytes_per_second_max: Option<NonZeroU64>,
     /// Maximum rate of the copy while they do not; `None`: as fast as the storages.
     pub bytes_per_second_max: Option<NonZeroU64>,
-    /// Time for which the new place is waited for, while changes of hosts wait, too. If it is
+    /// Time for which the destination is waited for, while changes of hosts wait, too. If it is
     /// later, the migration pauses.
     pub target_wait: Duration,
     /// Pause after a failure, before the migration goes on; it doubles with each further one.
     pub retry_pause: Duration,
-    /// Pause after the new place has held up changes for more than half of some seconds; it doubles
+    /// Pause after the destination has held up changes for more than half of some seconds; it doubles
     /// with each further one.
     pub late_pause: Duration,
     /// Length of a region: the range that is locked against changes while it is copied.
@@ -87,11 +88,11 @@ pub enum MigrationPhase {
     Starting,
     /// Data is copied.
     Copying,
-    /// The last attempt failed; the next one follows. Hosts use the present place alone.
+    /// The last attempt failed; the next one follows. Hosts use the source alone.
     Paused,
-    /// The new place is in use. Transfers to the former one are waited for.
+    /// The destination is in use. Transfers to the source are waited for.
     Moved,
-    /// The migration was given up. Transfers to the new place are waited for.
+    /// The migration was cancelled. Transfers to the destination are waited for.
     Cancelled,
 }
 
@@ -115,7 +116,7 @@ pub struct MigrationProgress {
     pub phase: MigrationPhase,
     /// Length of the extent.
     pub size_bytes: u64,
-    /// Bytes that are to be copied before the new place has all data.
+    /// Bytes that are to be copied before the destination has all data.
     pub missing_bytes: u64,
     /// Bytes that were copied, some of them maybe several times.
     pub copied_bytes: u64,
@@ -128,9 +129,9 @@ pub struct MigrationProgress {
 /// The end of a migration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MigrationEnd {
-    /// The extent has its new place, and nobody uses the former one.
+    /// The extent is at the destination, and nobody uses the source.
     Moved,
-    /// The extent is where it was, and nobody uses the new place.
+    /// The extent is at the source, and nobody uses the destination.
     Cancelled,
 }
 
@@ -145,7 +146,7 @@ pub struct Migration {
 #[derive(Debug)]
 pub(crate) struct MigrationState {
     /// Position of the extent in the disk.
-    place: usize,
+    extent_index: usize,
     from: DeviceExtent,
     to: DeviceExtent,
     options: MigrationOptions,
@@ -156,7 +157,7 @@ pub(crate) struct MigrationState {
     /// Number of transfers of hosts.
     foreground: AtomicU64,
     shared: Mutex<SharedProgress>,
-    /// Times for which changes waited for the new place alone.
+    /// Times for which changes waited for the destination alone.
     lateness: Lateness,
     changed: Notify,
 }
@@ -165,23 +166,23 @@ pub(crate) struct MigrationState {
 struct SharedProgress {
     phase: MigrationPhase,
     uncopied: UncopiedRegions,
-    /// False: nothing is written to the new place.
+    /// False: nothing is written to the destination.
     is_usable: bool,
-    /// True if the new place has held up changes for too long since the last attempt.
+    /// True if the destination has held up changes for too long since the last attempt.
     is_too_late: bool,
-    /// True while the record may name either place: both must have each change.
+    /// True while the record may name either one: both must have each change.
     is_uncertain: bool,
     is_cancelled: bool,
-    /// True while the new place is recorded.
+    /// True while the destination is recorded.
     is_committing: bool,
-    /// Number of operations of the new place that have not ended.
+    /// Number of operations of the destination that have not ended.
     outstanding: usize,
     copied_bytes: u64,
     restarts: u64,
     last_failure: String,
 }
 
-/// An operation of the new place that has not ended.
+/// An operation of the destination that has not ended.
 struct OutstandingOperation(Arc<MigrationState>);
 
 impl Drop for OutstandingOperation {
@@ -194,7 +195,7 @@ impl Drop for OutstandingOperation {
 impl Migration {
     pub(crate) fn new(
         core: Arc<DiskCore>,
-        place: usize,
+        extent_index: usize,
         (from, to): (DeviceExtent, DeviceExtent),
         options: MigrationOptions,
     ) -> Self {
@@ -215,7 +216,7 @@ impl Migration {
             last_failure: String::new(),
         };
         let state = MigrationState {
-            place,
+            extent_index,
             from,
             to,
             options,
@@ -229,8 +230,8 @@ impl Migration {
         Self { core, state: Arc::new(state) }
     }
 
-    /// Gives the migration up, unless its end has begun. [`run`](Self::run) then returns
-    /// [`MigrationEnd::Cancelled`] when nobody uses the new place any more. Returns false if it is
+    /// Cancels the migration, unless its end has begun. [`run`](Self::run) then returns
+    /// [`MigrationEnd::Cancelled`] when nobody uses the destination any more. Returns false if it is
     /// too late.
     pub fn cancel(&self) -> bool {
         let mut shared = self.state.shared();
@@ -260,8 +261,8 @@ impl Migration {
 
 impl MigrationState {
     /// Returns the position of the extent in the disk.
-    pub(crate) fn place(&self) -> usize {
-        self.place
+    pub(crate) fn extent_index(&self) -> usize {
+        self.extent_index
     }
 
     /// Returns the order of the changes of the extent.
@@ -269,15 +270,15 @@ impl MigrationState {
         &self.queue
     }
 
-    /// True if the extent has the same place in `shape`.
+    /// True if the extent is at the source in `shape`.
     pub(crate) fn is_of(&self, shape: &JoinedShape) -> bool {
-        shape.extents().get(self.place).is_some_and(|extent| {
+        shape.extents().get(self.extent_index).is_some_and(|extent| {
             std::ptr::addr_eq(Arc::as_ptr(&extent.device), Arc::as_ptr(&self.from.device))
                 && extent.blocks == self.from.blocks
         })
     }
 
-    /// Makes changes of the new place durable if the record may name it.
+    /// Makes changes of the destination durable if the record may name it.
     pub(crate) async fn flush_if_uncertain(self: &Arc<Self>) -> Result<(), Error> {
         if !self.shared().is_uncertain {
             return Ok(());
@@ -294,7 +295,7 @@ impl MigrationState {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the use of the new place until the next attempt.
+    /// Stops the use of the destination until the next attempt.
     fn suspend(&self, failure: String) {
         let mut shared = self.shared();
         if shared.is_usable {
@@ -311,8 +312,8 @@ impl MigrationState {
         self.changed.notify_waiters();
     }
 
-    /// Counts the time since which a change has waited for the new place alone. Returns the failure
-    /// if the new place has held up changes for too long.
+    /// Counts the time since which a change has waited for the destination alone. Returns the failure
+    /// if the destination has held up changes for too long.
     fn note_lateness(&self, since: Instant) -> Option<String> {
         let now = Instant::now();
         if now - since <= self.options.target_wait / LATE_SHARE {
@@ -320,7 +321,7 @@ impl MigrationState {
         }
         self.lateness.note(since, now);
         let mut shared = self.shared();
-        // Changes fail without the new place while the record may name it.
+        // Changes fail without the destination while the record may name it.
         if shared.is_uncertain || !self.lateness.is_excessive() {
             return None;
         }
@@ -330,7 +331,7 @@ impl MigrationState {
         Some(format!("{name} has held up changes for more than {late} of {window} s"))
     }
 
-    /// Starts an operation of the new place, in a task: it ends also if nobody waits for it.
+    /// Starts an operation of the destination, in a task: it ends also if nobody waits for it.
     fn start_on_target<F>(
         self: &Arc<Self>,
         operation: impl FnOnce(Arc<dyn BlockDevice>) -> F,
@@ -349,7 +350,7 @@ impl MigrationState {
         })))
     }
 
-    /// Waits for an operation of the new place.
+    /// Waits for an operation of the destination.
     async fn target_done(
         &self,
         operation: Option<JoinHandle<Result<(), Error>>>,

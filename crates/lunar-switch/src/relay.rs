@@ -25,7 +25,7 @@ mod socket;
 pub use host::SwitchRelays;
 pub use mapping::{MappingEntry, MappingTable, TransferDirection};
 pub use session::{
-    RelayedCommand, SegmentPlace, StorageInput, StorageOutput, StorageSession, StorageUnit,
+    IncomingDestination, RelayedCommand, StorageInput, StorageOutput, StorageSession, StorageUnit,
 };
 
 /// Longest data segment that a storage target may send: MaxRecvDataSegmentLength of the relay. A

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 /// The extents of a virtual disk. Each transfer holds the value that it began with: an extent that
-/// was moved is in use until all transfers with its former place have ended.
+/// was moved is in use until all transfers with its source have ended.
 #[derive(Debug)]
 pub struct Routing {
     pub(crate) joined: Arc<JoinedDevice>,
@@ -45,7 +45,7 @@ impl Routing {
         self.joined.shape()
     }
 
-    /// True if an extent is being moved: changes of its blocks have two places.
+    /// True if an extent is being moved: changes of its blocks go to two devices.
     pub fn is_migrating(&self) -> bool {
         self.migration.is_some()
     }
@@ -64,7 +64,7 @@ impl Routing {
     ) -> Option<(&Arc<MigrationState>, BlockRange)> {
         let migration = self.migration.as_ref()?;
         self.joined.geometry().byte_range(range)?;
-        let part = self.joined.part_of_extent(migration.place(), range);
+        let part = self.joined.part_of_extent(migration.extent_index(), range);
         (part.count > 0).then_some((migration, part))
     }
 }
@@ -174,18 +174,18 @@ mod tests {
     /// Fault: a host that did not take the data of one relayed READ kept a move from copying, and
     /// the fast path of its disk off.
     #[test]
-    fn a_relayed_read_keeps_only_the_former_place() {
+    fn a_relayed_read_keeps_only_the_source() {
         let slot = slot();
         let read = slot.load().held_by_relay(false);
         assert!(is_over(exchange(&slot).wait_for_changes()));
-        assert!(!is_over(exchange(&slot).wait()), "the READ uses the former place");
+        assert!(!is_over(exchange(&slot).wait()), "the READ uses the source");
         assert!(is_over(exchange(&slot).wait_for_last()), "it has no part in the last one");
         drop(read);
         assert!(is_over(exchange(&slot).wait()));
     }
 
     /// Fault: a move that began after a cancelled one did not wait for the changes that had begun
-    /// before both, and that the new place did not get.
+    /// before both, and that the destination did not get.
     #[test]
     fn changes_of_all_former_routings_are_waited_for() {
         let slot = slot();

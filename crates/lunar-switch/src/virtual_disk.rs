@@ -49,8 +49,8 @@ impl VirtualDisk {
         Ok(Self { core: Arc::new(core) })
     }
 
-    /// Returns the present extents, and the translation of blocks to them. A former place of an
-    /// extent stays in use until the value is dropped.
+    /// Returns the present extents, and the translation of blocks to them. The source of a
+    /// moved extent stays in use until the value is dropped.
     #[inline]
     pub fn routing(&self) -> Arc<Routing> {
         self.core.routing.load()
@@ -63,7 +63,7 @@ impl VirtualDisk {
         *self.core.growth() = extents;
     }
 
-    /// Prepares the move of the extent at `place` to other blocks, which nobody else uses.
+    /// Prepares the move of the extent `extent_index` to other blocks, which nobody else uses.
     ///
     /// # Errors
     /// `Open` if there is no such extent, or the blocks do not fit: they have another length or
@@ -71,13 +71,13 @@ impl VirtualDisk {
     /// offers.
     pub fn prepare_migration(
         &self,
-        place: usize,
+        extent_index: usize,
         to: DeviceExtent,
         options: MigrationOptions,
     ) -> Result<Migration, Error> {
         let routing = self.routing();
         // The device of the end fulfils all other conditions.
-        routing.joined.with_moved_extent(place, &to, 0)?;
+        routing.joined.with_moved_extent(extent_index, &to, 0)?;
         let extents = routing.shape().extents();
         let overlaps = |other: &DeviceExtent| {
             is_same_device(other, &to)
@@ -94,8 +94,13 @@ impl VirtualDisk {
                 format!("{device} does not support UNMAP, which hosts of the disk may use")
             }
             () => {
-                let from = extents[place].clone();
-                return Ok(Migration::new(Arc::clone(&self.core), place, (from, to), options));
+                let from = extents[extent_index].clone();
+                return Ok(Migration::new(
+                    Arc::clone(&self.core),
+                    extent_index,
+                    (from, to),
+                    options,
+                ));
             }
         };
         Err(self.core.refused(&refused))
@@ -147,7 +152,7 @@ impl DiskCore {
         routing.joined.extend(&extents)
     }
 
-    /// Begins to send changes of an extent to both of its places. Returns the end of the transfers
+    /// Begins to send changes of an extent to its source and destination. Returns the end of the transfers
     /// that began before.
     pub(crate) fn begin_migration(
         &self,
@@ -164,7 +169,7 @@ impl DiskCore {
         Ok(self.routing.exchange(Arc::clone(&routing.joined), Some(Arc::clone(migration))))
     }
 
-    /// Ends a migration: changes go to the present place alone.
+    /// Ends a migration: changes go to the source alone.
     pub(crate) fn end_migration(&self) -> RoutingReleased {
         let _extents = self.growth();
         self.routing.exchange(Arc::clone(&self.routing.load().joined), None)
@@ -173,14 +178,14 @@ impl DiskCore {
     /// Returns the disk with an extent moved.
     pub(crate) fn moved(
         &self,
-        place: usize,
+        extent_index: usize,
         to: &DeviceExtent,
         losses: u64,
     ) -> Result<JoinedDevice, Error> {
-        self.routing.load().joined.with_moved_extent(place, to, losses)
+        self.routing.load().joined.with_moved_extent(extent_index, to, losses)
     }
 
-    /// Ends a migration: all transfers go to the new place.
+    /// Ends a migration: all transfers go to the destination.
     pub(crate) fn exchange_moved(&self, joined: JoinedDevice) -> RoutingReleased {
         let _extents = self.growth();
         self.routing.exchange(Arc::new(joined), None)
@@ -344,9 +349,9 @@ impl AtomicCompareAndWrite for VirtualDisk {
 }
 
 impl RelayMap for VirtualDisk {
-    /// While an extent is being moved, the disk makes all transfers by itself: changes have two
-    /// places. Relayed WRITEs hold the routing, as other transfers do; a READ only keeps the
-    /// former place of an extent in use, so that a host that does not take its data delays no copy.
+    /// While an extent is being moved, the disk makes all transfers by itself: changes go to
+    /// two devices. Relayed WRITEs hold the routing, as other transfers do; a READ only keeps the
+    /// source of an extent in use, so that a host that does not take its data delays no copy.
     fn add_parts(&self, range: BlockRange, is_write: bool, parts: &mut Vec<RelayPart>) -> bool {
         let routing = self.routing();
         if routing.is_migrating() {

@@ -4,7 +4,7 @@ use super::documents::document;
 use super::extract::{Body, PathParameters};
 use super::problem::Problem;
 use super::shared::{ApiState, Served};
-use crate::daemon::{Daemon, LunSelector, MigrationJob, MigrationJobState, MigrationRequest};
+use crate::daemon::{Daemon, LunSelector, MigrationJob, MigrationJobState, NewMigration};
 use crate::time::rfc3339;
 use crate::{Caller, Failure};
 use axum::extract::State;
@@ -32,9 +32,9 @@ pub struct MigrationReport {
     pub lun: u16,
     /// Position of the extent in the LUN, from 0.
     pub extent: usize,
-    /// The place of the extent at the beginning: `STORAGE:START+LENGTH`.
+    /// The source: the location of the extent at the beginning, `STORAGE:START+LENGTH`.
     pub from: String,
-    /// The new place.
+    /// The destination, likewise.
     pub to: String,
     /// State: `waiting` for the LUN or the storage after a start of the server, `starting`,
     /// `copying`, `paused` after a failure, `ending`, `moved`, `cancelled`.
@@ -44,7 +44,7 @@ pub struct MigrationReport {
     pub begun: String,
     /// Length of the extent.
     pub size_bytes: u64,
-    /// Bytes that are to be copied before the new place has all data.
+    /// Bytes that are to be copied before the destination has all data.
     pub missing_bytes: u64,
     /// Bytes that were copied, some of them maybe several times.
     pub copied_bytes: u64,
@@ -57,7 +57,7 @@ pub struct MigrationReport {
 /// A request to move an extent.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NewPlace {
+pub struct NewMigration {
     /// Position of the extent in the LUN, from 0; may be omitted if the LUN has one.
     #[serde(default)]
     pub extent: Option<usize>,
@@ -137,7 +137,7 @@ async fn migrations(
 
 /// Begins to move an extent of a virtual LUN to other blocks, while hosts use the LUN
 #[utoipa::path(post, path = "/targets/{target}/luns/{lun}/migration", tag = "luns",
-    request_body = NewPlace,
+    request_body = NewMigration,
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
@@ -147,14 +147,14 @@ async fn migrate(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters((target, id)): PathParameters<(String, u16)>,
-    Body(to, _charge): Body<NewPlace>,
+    Body(to, _charge): Body<NewMigration>,
 ) -> Result<Json<MigrationReport>, Problem> {
     let begun = served.changes.blocking(&served, move |served| {
         if to.bytes_per_second.is_some_and(|rate| rate < RATE_MIN) {
             let what = format!("the rate must be at least {RATE_MIN} bytes per second");
             return Err(Failure::usage(what));
         }
-        let request = MigrationRequest {
+        let request = NewMigration {
             extent: to.extent,
             storage: to.storage,
             start_bytes: to.start_bytes,

@@ -1,6 +1,6 @@
 //! The API of the server that a configuration describes.
 
-use super::find::{self, SearchedPlaces};
+use super::find::{self, SearchPaths};
 use crate::Failure;
 use crate::config::ApiListen;
 use crate::device_url::DeviceUrl;
@@ -81,7 +81,7 @@ pub fn find_described(text: &str, file: &Path) -> Result<DescribedApi, Failure> 
             Address::Tcp(client_address(address))
         }
         ApiListen::At(Address::Unix(path)) => {
-            find::find_in(&SearchedPlaces { sockets: vec![whole(&path)], ..Default::default() })?
+            find::find_in(&SearchPaths { sockets: vec![whole(&path)], ..Default::default() })?
         }
         ApiListen::Default | ApiListen::At(Address::Tcp(_)) => {
             let mut trusted = runtime_directories();
@@ -92,7 +92,7 @@ pub fn find_described(text: &str, file: &Path) -> Result<DescribedApi, Failure> 
                 None => directories_beside(&keys, base),
             };
             trusted.extend(state);
-            find::find_in(&SearchedPlaces { trusted, shared, sockets: Vec::new() })?
+            find::find_in(&SearchPaths { trusted, shared, sockets: Vec::new() })?
         }
     };
     let tls = keys.api.tls.unwrap_or_default();

@@ -29,7 +29,7 @@ struct FoundSockets {
 
 /// Places that are searched for sockets of servers.
 #[derive(Debug, Default)]
-pub(super) struct SearchedPlaces {
+pub(super) struct SearchPaths {
     /// Directories in which users put no sockets for others to find.
     pub(super) trusted: Vec<PathBuf>,
     /// Directories in which only sockets of this user and of root count.
@@ -49,16 +49,16 @@ pub fn find() -> Result<Address, Failure> {
     trusted.extend(SYSTEM_DIRECTORIES.map(PathBuf::from));
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
     let shared = state_directories(&here);
-    find_in(&SearchedPlaces { trusted, shared, sockets: Vec::new() })
+    find_in(&SearchPaths { trusted, shared, sockets: Vec::new() })
 }
 
-/// Finds the only running server in `places`.
+/// Finds the only running server in `paths`.
 ///
 /// # Errors
 /// Same as [`find`].
-pub(super) fn find_in(places: &SearchedPlaces) -> Result<Address, Failure> {
+pub(super) fn find_in(paths: &SearchPaths) -> Result<Address, Failure> {
     let owners = [rustix::process::geteuid().as_raw(), ROOT];
-    select_server(look(places, owners))
+    select_server(look(paths, owners))
 }
 
 fn select_server(mut found: FoundSockets) -> Result<Address, Failure> {
@@ -101,9 +101,9 @@ fn select_server(mut found: FoundSockets) -> Result<Address, Failure> {
     }
 }
 
-/// Examines the places. In shared directories, only sockets of `owners` count.
-fn look(places: &SearchedPlaces, owners: [u32; 2]) -> FoundSockets {
-    let SearchedPlaces { trusted, shared, sockets } = places;
+/// Searches the paths. In shared directories, only sockets of `owners` count.
+fn look(paths: &SearchPaths, owners: [u32; 2]) -> FoundSockets {
+    let SearchPaths { trusted, shared, sockets } = paths;
     let mut found = FoundSockets::default();
     for socket in sockets {
         found.tried.push(socket.clone());
@@ -175,12 +175,12 @@ mod tests {
         let state = scratch.join("disk.img.lunar");
         std::fs::create_dir_all(&state).unwrap();
         let me = [rustix::process::geteuid().as_raw(), ROOT];
-        let places = |trusted: &[&PathBuf], shared: Vec<PathBuf>| SearchedPlaces {
+        let paths = |trusted: &[&PathBuf], shared: Vec<PathBuf>| SearchPaths {
             trusted: trusted.iter().map(|path| (*path).clone()).collect(),
             shared,
             sockets: Vec::new(),
         };
-        let looked = || look(&places(&[&scratch], state_directories(&scratch)), me);
+        let looked = || look(&paths(&[&scratch], state_directories(&scratch)), me);
         assert!(select_server(looked()).is_err());
         drop(UnixListener::bind(scratch.join("stale.sock")).unwrap());
         std::fs::write(scratch.join("file.sock"), "").unwrap();
@@ -190,17 +190,17 @@ mod tests {
         let tried = format!("unix:{}/*.sock", state.display());
         assert!(none.what.contains(&tried), "{}", none.what);
         let first = UnixListener::bind(state.join("serve-1.sock")).unwrap();
-        let twice = places(&[&state, &scratch, &state], Vec::new());
+        let twice = paths(&[&state, &scratch, &state], Vec::new());
         let found = Address::Unix(state.join("serve-1.sock"));
         assert_eq!(select_server(look(&twice, me)).unwrap(), found);
         assert_eq!(select_server(looked()).unwrap(), found);
         // Another user who may write to this directory could have put the socket there to obtain
         // the token.
         let others = [me[0] + 1, me[0] + 1];
-        let foreign = places(&[], state_directories(&scratch));
+        let foreign = paths(&[], state_directories(&scratch));
         let foreign = select_server(look(&foreign, others)).unwrap_err();
         assert!(foreign.what.contains("another user"), "{foreign}");
-        let trusted = places(&[&state], Vec::new());
+        let trusted = paths(&[&state], Vec::new());
         assert_eq!(select_server(look(&trusted, others)).unwrap(), found);
         let second = UnixListener::bind(scratch.join("api.sock")).unwrap();
         let hint = select_server(looked()).unwrap_err().hint.unwrap();

@@ -39,10 +39,10 @@ impl<'c> Disks<'c> {
     /// Adds `lun`. Returns a message and a hint if the LUN conflicts with an earlier one.
     pub fn add(&mut self, lun: &'c LunConfig) -> Option<(String, &'static str)> {
         let unit = &lun.unit;
-        let place = unit.device.path().map(FileLocation::of);
+        let location = unit.device.path().map(FileLocation::of);
         let against = self.seen.iter().find_map(|(seen, other_lun)| {
             let other = &other_lun.unit;
-            if place.is_some() && place == *seen {
+            if location.is_some() && location == *seen {
                 let renamed = UnitConfig { device: other.device.clone(), ..unit.clone() };
                 let differ = renamed != *other || !lun.same_limits(other_lun);
                 return differ.then(|| {
@@ -71,7 +71,7 @@ impl<'c> Disks<'c> {
                 )
             })
         });
-        self.seen.push((place, lun));
+        self.seen.push((location, lun));
         against
     }
 }

@@ -59,7 +59,7 @@ pub fn load_with_geometries(
     parse_with(&read(path)?, path, Readable::Any, storages)
 }
 
-/// Like [`load`], for the start of a server: extents that were moved have their present places, as
+/// Like [`load`], for the start of a server: extents that were moved have their present locations, as
 /// `moved` says.
 ///
 /// # Errors

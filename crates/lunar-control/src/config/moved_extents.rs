@@ -1,5 +1,5 @@
 //! Extents of virtual LUNs that were moved while they were in use. The state directory has their
-//! places, which outrank those of the configuration file.
+//! locations, which outrank those of the configuration file.
 
 use super::virtual_lun::{ExtentConfig, StorageConfig, VirtualDiskConfig};
 use crate::Failure;
@@ -16,15 +16,15 @@ const FILE: &str = "moved-extents.json";
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// The format of the file.
 const VERSION: u32 = 1;
-/// Maximum number of former places of an extent that are kept, the latest ones.
+/// Maximum number of former locations of an extent that are kept, the latest ones.
 const FORMER_MAX: usize = 64;
 
 /// Effect of moved extents on the extents that a configuration has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MovedExtentsUse {
-    /// Former places are problems of the configuration.
+    /// Former locations are problems of the configuration.
     Refuse,
-    /// Former places are replaced by the present ones: the LUN is served where its data is.
+    /// Former locations are replaced by the present ones: the LUN is served where its data is.
     Replace,
     /// The configuration is read as it is.
     Ignore,
@@ -42,7 +42,7 @@ pub struct MovedExtents {
 pub struct MovedLun {
     /// Name of the LUN: its UUID, or its target and number.
     pub name: String,
-    /// The places of its extents; empty if none was moved yet.
+    /// The locations of its extents; empty if none was moved yet.
     extents: Vec<MovedExtent>,
     /// A move that has not ended.
     pub pending: Option<PendingMove>,
@@ -53,16 +53,17 @@ pub struct MovedLun {
 pub struct PendingMove {
     /// Position of the extent in the LUN.
     pub extent: usize,
-    /// The new place.
+    /// The destination.
     pub to: StoredExtent,
     /// Maximum rate of the copy while hosts use the LUN, if it is not the default.
     pub bytes_per_second: Option<u64>,
 }
 
-/// An extent of a LUN: its place, and the former ones.
+/// An extent of a LUN: its location, and the former ones.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct MovedExtent {
-    place: StoredExtent,
+    #[serde(rename = "place")]
+    location: StoredExtent,
     former: Vec<StoredExtent>,
 }
 
@@ -141,29 +142,30 @@ impl MovedLun {
     ) -> WrittenExtents {
         let is_present = |(at, moved): (usize, &MovedExtent)| {
             written.extents.get(at).is_some_and(|extent| {
-                moved.place.begins(extent) && extent.length_bytes >= moved.place.length_bytes
+                moved.location.begins(extent) && extent.length_bytes >= moved.location.length_bytes
             })
         };
         let is_former = |(at, moved): (usize, &MovedExtent)| {
             written.extents.get(at).is_some_and(|extent| {
-                let is_place = |former: &StoredExtent| former.begins(extent);
-                extent.length_bytes <= moved.place.length_bytes && moved.former.iter().any(is_place)
+                let is_same = |former: &StoredExtent| former.begins(extent);
+                extent.length_bytes <= moved.location.length_bytes
+                    && moved.former.iter().any(is_same)
             })
         };
         let mut all = self.extents.iter().enumerate();
         if all.all(is_present) {
             return WrittenExtents::Valid;
         }
-        let places = self.extents.iter().enumerate();
-        let mut former = places.clone().filter(|one| is_former(*one) && !is_present(*one));
+        let extents = self.extents.iter().enumerate();
+        let mut former = extents.clone().filter(|one| is_former(*one) && !is_present(*one));
         if let Some((first, _)) = former.next() {
-            let is_known = places.clone().all(|one| is_present(one) || is_former(one));
+            let is_known = extents.clone().all(|one| is_present(one) || is_former(one));
             let in_force = if is_known { self.in_force(written, storages) } else { None };
             return WrittenExtents::Former(first, in_force);
         }
         let overlaps = |extent: &ExtentConfig| {
             let mut former = self.extents.iter().flat_map(|moved| &moved.former);
-            let mut present = self.extents.iter().map(|moved| &moved.place);
+            let mut present = self.extents.iter().map(|moved| &moved.location);
             former.any(|former| former.overlaps(extent))
                 && !present.any(|present| present.overlaps(extent))
         };
@@ -179,26 +181,27 @@ impl MovedLun {
         written: &VirtualDiskConfig,
         storages: &[Arc<StorageConfig>],
     ) -> Option<VirtualDiskConfig> {
-        let place = |(at, moved): (usize, &MovedExtent)| {
-            let written = written.extents.get(at).filter(|extent| moved.place.begins(extent));
-            written.cloned().or_else(|| moved.place.on(storages))
+        let location = |(at, moved): (usize, &MovedExtent)| {
+            let written = written.extents.get(at).filter(|extent| moved.location.begins(extent));
+            written.cloned().or_else(|| moved.location.on(storages))
         };
-        let mut extents = self.extents.iter().enumerate().map(place).collect::<Option<Vec<_>>>()?;
+        let mut extents =
+            self.extents.iter().enumerate().map(location).collect::<Option<Vec<_>>>()?;
         extents.extend(written.extents.iter().skip(extents.len()).cloned());
         Some(VirtualDiskConfig { extents, ..written.clone() })
     }
 
-    /// Returns the places of the extents as text.
-    pub fn places(&self) -> String {
-        let places = self.extents.iter().map(|moved| {
-            let StoredExtent { storage, start_bytes, length_bytes, .. } = &moved.place;
+    /// Returns the locations of the extents as text.
+    pub fn locations(&self) -> String {
+        let locations = self.extents.iter().map(|moved| {
+            let StoredExtent { storage, start_bytes, length_bytes, .. } = &moved.location;
             format!(
                 "{storage}:{}+{}",
                 super::virtual_lun::bytes_text(*start_bytes),
                 super::virtual_lun::bytes_text(*length_bytes)
             )
         });
-        places.collect::<Vec<_>>().join(", ")
+        locations.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -253,7 +256,7 @@ impl MovedExtents {
         }
     }
 
-    /// Records that a move was given up.
+    /// Records that a move was cancelled.
     pub fn cancel(&mut self, name: &str) {
         if let Some(lun) = self.luns.iter_mut().find(|lun| lun.name == name) {
             lun.pending = None;
@@ -262,14 +265,14 @@ impl MovedExtents {
     }
 
     /// Records that the extents of the LUN are now those of `disk`: one was moved `from` the former
-    /// place.
+    /// location.
     pub fn commit(&mut self, name: &str, disk: &VirtualDiskConfig, from: (usize, &ExtentConfig)) {
         let Some(lun) = self.luns.iter_mut().find(|lun| lun.name == name) else { return };
         lun.pending = None;
         let mut before = std::mem::take(&mut lun.extents).into_iter();
         for extent in &disk.extents {
             let former = before.next().map_or_else(Vec::new, |moved| moved.former);
-            lun.extents.push(MovedExtent { place: StoredExtent::of(extent), former });
+            lun.extents.push(MovedExtent { location: StoredExtent::of(extent), former });
         }
         if let Some(moved) = lun.extents.get_mut(from.0) {
             let former = StoredExtent::of(from.1);

@@ -163,15 +163,15 @@ fn refuse_shared_members(pools: &[WrittenPool], to: &mut Problems<'_>) {
     let mut seen: Vec<(&PoolMemberConfig, Option<FileLocation>)> = Vec::new();
     for pool in pools {
         for (member, span) in pool.devices() {
-            let place = member.device.path().map(FileLocation::of);
-            let is_same = |(other, other_place): &(&PoolMemberConfig, Option<FileLocation>)| {
-                (place.is_some() && place == *other_place) || member.device == other.device
+            let location = member.device.path().map(FileLocation::of);
+            let is_same = |(other, other_location): &(&PoolMemberConfig, Option<FileLocation>)| {
+                (location.is_some() && location == *other_location) || member.device == other.device
             };
             if seen.iter().any(is_same) {
                 let what = format!("{} is a member twice", member.device);
                 to.add(span, what, Some("name each device once".to_owned()));
             }
-            seen.push((member, place));
+            seen.push((member, location));
         }
     }
 }
@@ -283,9 +283,9 @@ pub fn pool_with_member<'p>(
     pools: &'p [Arc<PoolConfig>],
     device: &DeviceUrl,
 ) -> Option<&'p PoolConfig> {
-    let place = device.path().map(FileLocation::of);
-    let is_member = |member: &PoolMemberConfig| match (&place, member.device.path()) {
-        (Some(place), Some(path)) => FileLocation::of(path) == *place,
+    let location = device.path().map(FileLocation::of);
+    let is_member = |member: &PoolMemberConfig| match (&location, member.device.path()) {
+        (Some(location), Some(path)) => FileLocation::of(path) == *location,
         _ => member.device == *device,
     };
     pools

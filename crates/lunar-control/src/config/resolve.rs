@@ -388,8 +388,8 @@ impl Resolver<'_> {
             self.problems.add(&table.span, "the LUN has no `id`", Some(hint));
         }
         let uuid = self.uuid(table);
-        let place = id.as_ref().map_or(0, |id| id.value as u16);
-        let device = self.device_keys(table, (target_name, place), uuid);
+        let number = id.as_ref().map_or(0, |id| id.value as u16);
+        let device = self.device_keys(table, (target_name, number), uuid);
         let cache = self.choice(
             table,
             "cache",

@@ -1,4 +1,4 @@
-//! The keys of a LUN that concern remote LUNs (devices `iscsi://…`), and their place among the
+//! The keys of a LUN that concern remote LUNs (devices `iscsi://…`), and their effect on the
 //! other LUNs.
 
 use super::file::{Located, TableReader, TextSpan};
@@ -178,51 +178,51 @@ fn conflict(
         return Some((what, hint.to_owned()));
     }
     configuration.targets.iter().find(|target| same_name(&target.name))?;
-    let mut places = configuration.portals.iter().map(|portal| place(url, portal));
+    let mut servers = configuration.portals.iter().map(|portal| server_of(url, portal));
     let what = format!("{url} is a LUN of this configuration: a disk cannot be its own storage");
-    match places.by_ref().max()? {
-        Place::Elsewhere => None,
-        Place::Here => Some((what, "name a LUN of another server".to_owned())),
-        Place::Unknown => Some((
+    match servers.by_ref().max()? {
+        UrlServer::Other => None,
+        UrlServer::This => Some((what, "name a LUN of another server".to_owned())),
+        UrlServer::Unknown => Some((
             format!("{url} may be a LUN of this configuration, which has a target with that name"),
-            "write the IP address of the other server in place of its name".to_owned(),
+            "write the IP address of the other server instead of its name".to_owned(),
         )),
     }
 }
 
 /// The server of a URL, as far as it is known without the network.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Place {
-    Elsewhere,
+enum UrlServer {
+    Other,
     Unknown,
-    Here,
+    This,
 }
 
-/// Tells whether a URL leads to this portal.
-fn place(url: &Url, portal: &Portal) -> Place {
+/// Returns the server of a URL, with regard to this portal.
+fn server_of(url: &Url, portal: &Portal) -> UrlServer {
     let advertised = portal.advertise.as_deref().and_then(|text| parse_portal(text).ok());
     if advertised
         .is_some_and(|(host, port)| host.eq_ignore_ascii_case(&url.host) && port == url.port)
     {
-        return Place::Here;
+        return UrlServer::This;
     }
     let listen = portal.listen;
     if listen.port() != url.port {
-        return Place::Elsewhere;
+        return UrlServer::Other;
     }
     let (every, loopback) = (listen.ip().is_unspecified(), listen.ip().is_loopback());
     // Without the zone of a link-local address.
     let host = url.host.split('%').next().unwrap_or_default();
-    let is_here = match host.parse::<IpAddr>() {
+    let is_this = match host.parse::<IpAddr>() {
         Ok(address) => {
             let is_local = || address.is_loopback() || UdpSocket::bind((address, 0)).is_ok();
             address == listen.ip() || (every && is_local())
         }
         Err(_) if host.trim_end_matches('.').eq_ignore_ascii_case("localhost") => every || loopback,
         Err(_) if loopback => false,
-        Err(_) => return Place::Unknown,
+        Err(_) => return UrlServer::Unknown,
     };
-    if is_here { Place::Here } else { Place::Elsewhere }
+    if is_this { UrlServer::This } else { UrlServer::Other }
 }
 
 #[cfg(test)]
@@ -241,25 +241,25 @@ mod tests {
         let one = portal("192.0.2.7:3260", Some("san.example:860"));
         let loopback = portal("[::1]:3260", None);
         for (host, portal, expected) in [
-            ("192.0.2.7", &one, Place::Here),
-            ("192.0.2.7:3261", &one, Place::Elsewhere),
-            ("192.0.2.8", &one, Place::Elsewhere),
-            ("SAN.example:860", &one, Place::Here),
-            ("san.example", &one, Place::Unknown),
-            ("127.0.0.1", &one, Place::Elsewhere),
-            ("localhost", &one, Place::Elsewhere),
-            ("127.0.0.1", &every, Place::Here),
-            ("127.8.0.1", &every, Place::Here),
-            ("localhost.", &every, Place::Here),
-            ("192.0.2.7", &every, Place::Elsewhere), // for documentation: no interface has it
-            ("other.example", &every, Place::Unknown),
-            ("other.example:860", &every, Place::Elsewhere),
-            ("[::1]", &loopback, Place::Here),
-            ("localhost", &loopback, Place::Here),
-            ("other.example", &loopback, Place::Elsewhere),
+            ("192.0.2.7", &one, UrlServer::This),
+            ("192.0.2.7:3261", &one, UrlServer::Other),
+            ("192.0.2.8", &one, UrlServer::Other),
+            ("SAN.example:860", &one, UrlServer::This),
+            ("san.example", &one, UrlServer::Unknown),
+            ("127.0.0.1", &one, UrlServer::Other),
+            ("localhost", &one, UrlServer::Other),
+            ("127.0.0.1", &every, UrlServer::This),
+            ("127.8.0.1", &every, UrlServer::This),
+            ("localhost.", &every, UrlServer::This),
+            ("192.0.2.7", &every, UrlServer::Other), // for documentation: no interface has it
+            ("other.example", &every, UrlServer::Unknown),
+            ("other.example:860", &every, UrlServer::Other),
+            ("[::1]", &loopback, UrlServer::This),
+            ("localhost", &loopback, UrlServer::This),
+            ("other.example", &loopback, UrlServer::Other),
         ] {
             let url: Url = format!("iscsi://{host}/iqn.2026-11.org.example:a/0").parse().unwrap();
-            assert_eq!(place(&url, portal), expected, "{host} {portal:?}");
+            assert_eq!(server_of(&url, portal), expected, "{host} {portal:?}");
         }
     }
 }

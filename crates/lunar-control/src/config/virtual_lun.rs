@@ -212,7 +212,7 @@ pub struct StorageTable {
     pub list: Vec<Arc<StorageConfig>>,
     /// The geometries of the storages that were reached, by name.
     pub reached: BTreeMap<String, Geometry>,
-    /// The extents that were moved, and what becomes of their former places.
+    /// The extents that were moved, and what becomes of their former locations.
     pub moved: (MovedExtents, MovedExtentsUse),
     used: Vec<UsedExtent>,
 }
@@ -250,7 +250,7 @@ fn moved_extents(resolver: &mut Resolver<'_>) {
     match MovedExtents::load(state) {
         Ok(moved) => storages.moved.0 = moved,
         Err(why) => {
-            let hint = "the file has the places of extents that were moved: make it readable";
+            let hint = "the file has the locations of extents that were moved: make it readable";
             resolver.problems.add(&(0..0), why, Some(hint.to_owned()));
             return;
         }
@@ -313,7 +313,7 @@ fn portals(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<
     texts.iter().filter_map(portal).collect()
 }
 
-/// True if a LUN has extents in place of a device.
+/// True if a LUN has extents instead of a device.
 pub fn is_virtual(table: &TableReader<'_, '_>) -> bool {
     ["extents", "stripe", "mirror"].iter().any(|key| table.has(key))
 }
@@ -373,7 +373,7 @@ fn replace_former(
     let what = format!("the extent {} was moved while the LUN was in use", disk.extents[at]);
     let hint = match in_force {
         Some(in_force) => format!("write {}", in_force.line()),
-        None => format!("the extents of the LUN are {}", lun.places()),
+        None => format!("the extents of the LUN are {}", lun.locations()),
     };
     resolver.problems.add(&spans[at], what, Some(hint));
     None

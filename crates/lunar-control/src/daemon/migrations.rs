@@ -130,7 +130,7 @@ impl Migrations {
                 let is_own = lun.unit.device == DeviceUrl::Virtual(job.lun.clone());
                 extent.overlaps(&job.to) || (!is_own && extent.overlaps(&job.from))
             };
-            // An extent that has its new place is in the configuration, until the job has ended.
+            // An extent that has reached its destination is in the configuration, until the job has ended.
             let moved = |(_, extent): &(&LunConfig, &ExtentConfig)| **extent != job.to;
             if let Some((_, extent)) = used.find(|used| moving(used) && moved(used)) {
                 let what = format!("the extent {extent} overlaps blocks of a running move");
@@ -163,15 +163,19 @@ fn extents(configuration: &Configuration) -> impl Iterator<Item = (&LunConfig, &
 }
 
 /// The extents of a disk, one of which is elsewhere.
-fn with_extent(disk: &VirtualDiskConfig, place: usize, to: &ExtentConfig) -> VirtualDiskConfig {
+fn with_extent(
+    disk: &VirtualDiskConfig,
+    extent_index: usize,
+    to: &ExtentConfig,
+) -> VirtualDiskConfig {
     let mut disk = disk.clone();
-    if let Some(extent) = disk.extents.get_mut(place) {
+    if let Some(extent) = disk.extents.get_mut(extent_index) {
         *extent = to.clone();
     }
     disk
 }
 
-/// The configuration as its file has it, if it has former places of extents that were moved.
+/// The configuration as its file has it, if it has former locations of extents that were moved.
 pub(super) fn written(
     configuration: &Configuration,
     origin: &ConfigOrigin,
@@ -242,7 +246,10 @@ impl Daemon {
                 .hint("see `lunar ctl status`")
         })?;
         if !job.cancel() {
-            return Err(Failure::conflict(format!("{} has its new place already", job.from)));
+            return Err(Failure::conflict(format!(
+                "{} has reached its destination already",
+                job.from
+            )));
         }
         let (target, lun, from) = (&job.target, job.id, &job.from);
         tracing::info!(target: "audit", %by, target, lun, %from, "move of an extent cancelled");
@@ -263,9 +270,9 @@ impl Daemon {
                     }
                 }
                 Err(failure) => {
-                    tracing::warn!("the move of an extent of {} is given up: {failure}", lun.name);
-                    let given_up = daemon.migrations.record(|moved| moved.cancel(&lun.name));
-                    if let Err(error) = given_up {
+                    tracing::warn!("the move of an extent of {} is cancelled: {failure}", lun.name);
+                    let cancelled = daemon.migrations.record(|moved| moved.cancel(&lun.name));
+                    if let Err(error) = cancelled {
                         tracing::error!("{}", cannot_store(&error));
                     }
                 }
@@ -330,16 +337,16 @@ impl Daemon {
             return Err(Failure::conflict(what).hint("add state = \"DIR\", and restart the server"));
         }
         let count = disk.extents.len();
-        let place = match request.extent {
-            Some(place) => place,
+        let extent_index = match request.extent {
+            Some(index) => index,
             None if count == 1 => 0,
             None => {
                 return Err(Failure::usage(format!("the LUN has {count} extents"))
                     .hint("select one by --extent N, from 0"));
             }
         };
-        let Some(from) = disk.extents.get(place).cloned() else {
-            return Err(Failure::not_found(format!("the LUN has no extent {place}"))
+        let Some(from) = disk.extents.get(extent_index).cloned() else {
+            return Err(Failure::not_found(format!("the LUN has no extent {extent_index}"))
                 .hint(format!("it has {count} extents, counted from 0")));
         };
         let storage = running.storages.iter().find(|one| one.name == request.storage);
@@ -360,7 +367,7 @@ impl Daemon {
             lun: name,
             target,
             id: lun.id,
-            extent: place,
+            extent: extent_index,
             from,
             to,
             bytes_per_second: request.bytes_per_second,
@@ -414,7 +421,7 @@ impl Daemon {
         opener.open_migration(device, job.extent, &job.to, options, REMOTE_OPEN_TIME_MAX)
     }
 
-    /// Records that an extent has its new place, and tells the configuration, if no change is
+    /// Records that an extent has reached its destination, and tells the configuration, if no change is
     /// running. `None`: one is running.
     fn commit_migration(&self, job: &MigrationJob) -> Option<io::Result<()>> {
         let mut entries = self.entries.try_lock().ok()?;

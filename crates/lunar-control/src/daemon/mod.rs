@@ -464,14 +464,14 @@ impl Daemon {
             config::rules::check_size(bytes, block_bytes).map_err(|why| {
                 Failure::usage(format!("invalid size of {bytes} bytes")).hint(why)
             })?;
-            let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
+            let index = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
             let size = |lun: &mut LunConfig| match &lun.unit.options.pool {
                 // The size is in the labels of the members; it is removed from the configuration
                 // after the change.
                 Some(_) => lun.unit.options.size_bytes = Some(bytes),
                 None => force_size(&mut lun.unit, bytes),
             };
-            if let Some(target) = place {
+            if let Some(target) = index {
                 self.each_of_unit(&mut wanted, (target, index), &size);
             }
             Ok(wanted)
@@ -588,9 +588,9 @@ impl Daemon {
         let mut work =
             ChangeTransaction::new(&self.server, &self.unit_opener, &running, layout, open);
         let start = StartOptions::of_change(options.storage, options.becomes_applied);
-        let made = work.units(&plan, start, arrived).and_then(|places| {
+        let made = work.units(&plan, start, arrived).and_then(|positions| {
             work.grow(&plan)?;
-            let layout = plan.layout(&places);
+            let layout = plan.layout(&positions);
             let replaced = work.switch(&served, &layout)?;
             work.shrink(&plan, options.shrink)?;
             Ok((replaced, layout))

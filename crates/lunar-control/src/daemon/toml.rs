@@ -40,8 +40,8 @@ pub(super) fn of_drift(applied: &Configuration, running: &Configuration) -> Stri
     };
     for pool in &running.pools {
         if let Some(old) = applied.pools.iter().find(|old| old.name == pool.name) {
-            let place = format!("[[pool]] {}", pool.name);
-            push_keys(&mut text, &place, &settings::of_pool(old), &settings::of_pool(pool), "");
+            let heading = format!("[[pool]] {}", pool.name);
+            push_keys(&mut text, &heading, &settings::of_pool(old), &settings::of_pool(pool), "");
         }
     }
     for target in &running.targets {
@@ -72,38 +72,38 @@ fn push_lun(text: &mut String, lun: &LunConfig) {
 }
 
 fn push_drift(text: &mut String, old: &TargetConfig, new: &TargetConfig) {
-    let place = format!("target {}", new.name);
-    push_keys(text, &place, &settings::of_target(old), &settings::of_target(new), "");
+    let heading = format!("target {}", new.name);
+    push_keys(text, &heading, &settings::of_target(old), &settings::of_target(new), "");
     for (was, is) in pair_luns(&old.luns, &new.luns) {
         match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
             (Some(was), Some(is)) => {
-                let place = format!("{place}, LUN {} of {}", was.id, was.unit.device);
-                push_keys(text, &place, &settings::of_lun(was), &settings::of_lun(is), "  ");
+                let heading = format!("{heading}, LUN {} of {}", was.id, was.unit.device);
+                push_keys(text, &heading, &settings::of_lun(was), &settings::of_lun(is), "  ");
             }
             (None, Some(is)) => {
-                text.push_str(&format!("# {place}: add\n"));
+                text.push_str(&format!("# {heading}: add\n"));
                 push_lun(text, is);
             }
             (Some(was), None) => {
                 let device = &was.unit.device;
-                text.push_str(&format!("# {place}: remove LUN {} of {device}\n", was.id));
+                text.push_str(&format!("# {heading}: remove LUN {} of {device}\n", was.id));
             }
             (None, None) => {}
         }
     }
 }
 
-fn push_keys(text: &mut String, place: &str, old: &[Setting], new: &[Setting], indent: &str) {
+fn push_keys(text: &mut String, heading: &str, old: &[Setting], new: &[Setting], indent: &str) {
     let changed = old.iter().zip(new).filter(|(old, new)| !old.same(new));
     for (old, new) in changed {
         match (&old.value, &new.value) {
             (_, Some(value)) => {
                 let line = format!("{indent}{} = {}", new.key, value.toml());
-                text.push_str(&format!("# {place}: set\n{line}\n"));
+                text.push_str(&format!("# {heading}: set\n{line}\n"));
             }
             (Some(value), None) => {
                 let line = format!("{} = {}", old.key, value.toml());
-                text.push_str(&format!("# {place}: remove {line}\n"));
+                text.push_str(&format!("# {heading}: remove {line}\n"));
             }
             (None, None) => {}
         }

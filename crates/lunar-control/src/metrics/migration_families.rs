@@ -26,7 +26,7 @@ pub(super) const MIGRATION_FAMILIES: &[Family] = &[
         unit: Some(Unit::Bytes),
         kind: Gauge,
         labels: LUN,
-        help: "Data that is to be copied before an extent of the LUN has its new place",
+        help: "Data of an extent of the LUN that is to be copied before the destination has all data",
         write: |all, to| each(all, |lun, one| to.gauge(&lun, one.missing_bytes)),
     },
     Family {
@@ -34,7 +34,7 @@ pub(super) const MIGRATION_FAMILIES: &[Family] = &[
         unit: Some(Unit::Bytes),
         kind: Gauge,
         labels: LUN,
-        help: "Data of an extent of the LUN that was copied to its new place",
+        help: "Data of an extent of the LUN that was copied to the destination",
         write: |all, to| each(all, |lun, one| to.gauge(&lun, one.copied_bytes)),
     },
 ];

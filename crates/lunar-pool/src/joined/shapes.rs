@@ -123,7 +123,7 @@ impl JoinedShape {
         };
         if extent.blocks.count != to.blocks.count {
             let what = format!(
-                "the extent has {} blocks, and the destination {}",
+                "the extent has {} blocks, and its destination {}",
                 extent.blocks.count, to.blocks.count
             );
             return Err(Error::new(ErrorKind::Open, name, what));

@@ -42,10 +42,10 @@ impl Change {
     }
 
     /// Returns the part of a change of `range` of a disk that belongs to one extent.
-    fn of_extent(&self, joined: &JoinedDevice, place: usize, range: BlockRange) -> Self {
+    fn of_extent(&self, joined: &JoinedDevice, extent_index: usize, range: BlockRange) -> Self {
         match self {
             Self::Write { from, durable } => {
-                let from = joined.data_of_extent(place, range, from);
+                let from = joined.data_of_extent(extent_index, range, from);
                 Self::Write { from, durable: *durable }
             }
             other => other.clone(),
@@ -80,13 +80,13 @@ async fn write_zeroes(
     Ok(())
 }
 
-/// A change that is made at the present place of an extent and at the new one. If it is dropped
+/// A change that is made at the source of an extent and at its destination. If it is dropped
 /// before its end, its regions are copied again.
 pub(crate) struct MigratingChange<'a> {
     state: &'a Arc<MigrationState>,
     /// The blocks of the extent.
     part: BlockRange,
-    /// True if the change is also made at the new place.
+    /// True if the change is also made at the destination.
     is_mirrored: bool,
     is_done: bool,
     started: Option<JoinHandle<Result<(), Error>>>,
@@ -101,10 +101,10 @@ impl Drop for MigratingChange<'_> {
 }
 
 impl MigrationState {
-    /// Returns the error of a change that was not made at the new place, although the record may
-    /// already name that place.
+    /// Returns the error of a change that was not made at the destination, although the record may
+    /// already name it.
     fn uncertain(&self, failure: &str) -> Error {
-        let what = format!("the record of its place is uncertain, and {failure}");
+        let what = format!("the record of the move is uncertain, and {failure}");
         Error::new(ErrorKind::Medium, self.to.device.name(), what)
     }
 }
@@ -113,7 +113,7 @@ impl<'a> MigratingChange<'a> {
     /// Begins a change of blocks of the extent, in its turn in the queue.
     ///
     /// # Errors
-    /// `Medium` if the change must be made at both places, and the new one is not usable at
+    /// `Medium` if the change must be made at both, and the destination is not usable at
     /// present.
     pub(crate) fn begin(state: &'a Arc<MigrationState>, part: BlockRange) -> Result<Self, Error> {
         let mut shared = state.shared();
@@ -130,22 +130,22 @@ impl<'a> MigratingChange<'a> {
         Ok(Self { state, part, is_mirrored, is_done: false, started: None })
     }
 
-    /// Starts the change at the new place, if it is to be made there. `range` and `change` are
+    /// Starts the change at the destination, if it is to be made there. `range` and `change` are
     /// those of the virtual disk.
     pub(crate) fn start(&mut self, joined: &JoinedDevice, range: BlockRange, change: &Change) {
         if !self.is_mirrored {
             return;
         }
         let state = self.state;
-        // The new place is flushed before it is in use.
+        // The destination is flushed before it is in use.
         let is_durable = state.shared().is_uncertain;
-        let change = change.of_extent(joined, state.place, range).with_durable(is_durable);
+        let change = change.of_extent(joined, state.extent_index, range).with_durable(is_durable);
         let part = BlockRange::new(state.to.blocks.lba + self.part.lba, self.part.count);
         self.started =
             state.start_on_target(|device| async move { change.apply(&*device, part).await });
     }
 
-    /// Ends the change, which had this result at the present place. Returns the result for the
+    /// Ends the change, which had this result at the source. Returns the result for the
     /// host.
     pub(crate) async fn end<T>(mut self, result: Result<T, Error>) -> Result<T, Error> {
         if !self.is_mirrored {
@@ -173,7 +173,7 @@ impl<'a> MigratingChange<'a> {
         result
     }
 
-    /// Ends a change that was not made at the present place.
+    /// Ends a change that was not made at the source.
     pub(crate) fn end_unchanged(mut self) {
         self.is_done = true;
     }

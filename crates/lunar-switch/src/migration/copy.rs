@@ -1,4 +1,4 @@
-//! The copy of an extent, and the switch to its new place.
+//! The copy of an extent, and the switch to its destination.
 
 use super::{
     Change, Migration, MigrationEnd, MigrationPhase, MigrationRecord, MigrationState, RecordOutcome,
@@ -37,13 +37,13 @@ const RETRY_FACTOR_MAX: u32 = 32;
 /// transfers than a fast storage copies regions.
 const BUSY_TIME: Duration = Duration::from_millis(100);
 
-/// Maximum factor of the pause after the new place was late too often.
+/// Maximum factor of the pause after the destination was late too often.
 const LATE_FACTOR_MAX: u32 = 16;
 
 /// Time for which the end of a migration makes changes wait for those that are on their way.
 const END_TIME: Duration = Duration::from_millis(300);
 
-/// Time after which this time doubles, up to the wait for the new place, if changes never end so
+/// Time after which this time doubles, up to the wait for the destination, if changes never end so
 /// soon.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -57,7 +57,7 @@ const END_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest such pause, unless the multiple is longer.
 const END_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Counts of losses of the two places, as of when the copy began.
+/// Counts of losses of the source and the destination, as of when the copy began.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct LossCounts {
     from: u64,
@@ -73,7 +73,7 @@ struct ExtentCopy<'a> {
     /// Time until which the disk counts as used.
     busy_until: Instant,
     failures: u32,
-    /// Number of pauses because the new place was late.
+    /// Number of pauses because the destination was late.
     late_pauses: u32,
     /// Time for which changes wait for the copy of a region.
     region_hold: Duration,
@@ -85,7 +85,7 @@ struct ExtentCopy<'a> {
 impl Migration {
     /// Moves the extent; runs until this has succeeded, or was cancelled. Failures of the storages
     /// are waited for. If the future is dropped before the end, the extent stays where it is, and
-    /// the new place may still be written to.
+    /// the destination may still be written to.
     ///
     /// # Errors
     /// `Open` if another extent of the disk is being moved, or the disk has changed since the
@@ -116,13 +116,13 @@ impl Migration {
         })
     }
 
-    /// Ends the use of the new place.
+    /// Ends the use of the destination.
     async fn leave(&self) {
-        self.give_up().wait_for_last().await;
+        self.detach().wait_for_last().await;
         self.state.wait_for(|shared| shared.outstanding == 0).await;
     }
 
-    fn give_up(&self) -> RoutingReleased {
+    fn detach(&self) -> RoutingReleased {
         let mut shared = self.state.shared();
         shared.is_usable = false;
         shared.phase = MigrationPhase::Cancelled;
@@ -137,7 +137,7 @@ struct UnfinishedRun<'a>(&'a Migration);
 impl Drop for UnfinishedRun<'_> {
     fn drop(&mut self) {
         if self.0.state.shared().phase != MigrationPhase::Moved {
-            drop(self.0.give_up());
+            drop(self.0.detach());
         }
     }
 }
@@ -156,7 +156,7 @@ impl MigrationState {
         }
     }
 
-    /// Waits until the migration is to be given up and can be: the record must name one place.
+    /// Waits until the migration is to be cancelled and can be: the outcome of the record is certain.
     async fn cancel_requested(&self) {
         self.wait_for(|shared| {
             shared.is_cancelled && !shared.is_uncertain && shared.phase != MigrationPhase::Moved
@@ -170,7 +170,7 @@ impl MigrationState {
         shared.phase = MigrationPhase::Copying;
     }
 
-    /// Begins the commit, after which the migration cannot be given up. Returns false if it is to
+    /// Begins the commit, after which the migration cannot be cancelled. Returns false if it is to
     /// be.
     fn begin_commit(&self) -> bool {
         let mut shared = self.shared();
@@ -183,13 +183,13 @@ impl MigrationState {
         self.shared().uncopied.next(region)
     }
 
-    /// Fails if the new place is not used at present.
+    /// Fails if the destination is not used at present.
     fn require_usable(&self) -> Result<(), String> {
         let shared = self.shared();
         if shared.is_usable { Ok(()) } else { Err(shared.last_failure.clone()) }
     }
 
-    /// Waits for an event. Fails when the new place is not used any more.
+    /// Waits for an event. Fails when the destination is not used any more.
     async fn while_usable<T>(&self, event: impl Future<Output = T>) -> Result<T, String> {
         tokio::select! {
             biased;
@@ -253,7 +253,7 @@ impl MigrationState {
         hold: Duration,
     ) -> Result<Option<ChangeTurn>, String> {
         let wait = self.options.target_wait * REGION_WAITS;
-        // The write must not land after a change that both places must have.
+        // The write must not land after a change that source and destination must have.
         let hold = if self.shared().is_uncertain { wait } else { hold };
         let mut written = pin!(self.target_done(write, wait));
         match tokio::time::timeout(hold, &mut written).await {
@@ -293,8 +293,8 @@ impl<'a> ExtentCopy<'a> {
         &self.migration.state
     }
 
-    /// Copies until the extent has its new place. Returns the end of the transfers to the former
-    /// one.
+    /// Copies until the extent is at the destination. Returns the end of the transfers to the
+    /// source.
     async fn run(&mut self, record: &dyn MigrationRecord) -> RoutingReleased {
         loop {
             // An operation of unknown outcome must not change newer data.
@@ -344,8 +344,8 @@ impl<'a> ExtentCopy<'a> {
         }
     }
 
-    /// After a loss of either storage, all is copied again: nobody knows what was lost, and the
-    /// places must not differ.
+    /// After a loss of either storage, all is copied again: the loss is unknown, and source and
+    /// destination must not differ.
     fn begin_again_after_loss(&mut self) {
         let losses = self.state().losses();
         if losses != self.losses {
@@ -451,7 +451,7 @@ impl<'a> ExtentCopy<'a> {
         self.next_end = Instant::now() + self.end_pause;
     }
 
-    /// Switches to the new place, if it has all data while no change is on its way. Returns `None`
+    /// Switches to the destination, if it has all data while no change is on its way. Returns `None`
     /// if it has not, changes do not end within `time`, or others use the record.
     async fn try_switch(
         &mut self,
@@ -469,10 +469,10 @@ impl<'a> ExtentCopy<'a> {
         if state.losses() != self.losses {
             return Ok(None);
         }
-        let joined = self.migration.core.moved(state.place, &state.to, self.losses.to);
+        let joined = self.migration.core.moved(state.extent_index, &state.to, self.losses.to);
         let joined = joined.map_err(|error| error.to_string())?;
         if !state.begin_commit() {
-            // The migration is being given up.
+            // The migration is being cancelled.
             return std::future::pending().await;
         }
         let committed = self.commit(record, joined);
@@ -480,7 +480,7 @@ impl<'a> ExtentCopy<'a> {
         committed
     }
 
-    /// Records the new place and switches to it, without a pause between the two. Returns `None` if
+    /// Records the destination and switches to it, without a pause between the two. Returns `None` if
     /// others use the record.
     fn commit(
         &self,
@@ -497,7 +497,7 @@ impl<'a> ExtentCopy<'a> {
             RecordOutcome::Busy => return Ok(None),
             RecordOutcome::Failed(error) => {
                 shared.is_uncertain = record.revert().is_err();
-                return Err(format!("the new place cannot be recorded: {error}"));
+                return Err(format!("the destination cannot be recorded: {error}"));
             }
         }
         shared.is_uncertain = false;

@@ -3,7 +3,7 @@
 use lunar_block::BlockRange;
 use std::collections::BTreeMap;
 
-/// Regions whose new place does not have the data of the present one.
+/// Regions whose destination does not have the data of the source.
 #[derive(Debug)]
 pub(super) struct UncopiedRegions {
     /// One bit for each region.

@@ -108,7 +108,7 @@ pub enum StorageInput {
 
 /// Destination of a data segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum SegmentPlace {
+pub enum IncomingDestination {
     /// The session itself: the data is given with [`StorageInput::Payload`].
     Session,
     /// A piece of data-in of this command.
@@ -132,7 +132,7 @@ pub enum StorageOutput {
         digest: Option<u32>,
     },
     /// Destination of the data segment of the header.
-    Receive(SegmentPlace),
+    Receive(IncomingDestination),
     /// Enable these digests.
     FullFeature(Digests),
     /// Whether commands can be passed on has changed.
@@ -534,7 +534,7 @@ impl StorageSession {
                     digest,
                 });
             }
-            Output::Receive(place) => self.receive(place),
+            Output::Receive(destination) => self.receive(destination),
             Output::Wants { id, offset_bytes, bytes } => {
                 if let Some(entry) = self.table.active(id) {
                     entry.wanted_bytes = entry.wanted_bytes.saturating_add(bytes);
@@ -579,20 +579,20 @@ impl StorageSession {
         }
     }
 
-    fn receive(&mut self, place: DataDestination) {
+    fn receive(&mut self, destination: DataDestination) {
         self.is_setup_segment = false;
-        let place = match place {
-            DataDestination::Control => SegmentPlace::Session,
+        let destination = match destination {
+            DataDestination::Control => IncomingDestination::Session,
             DataDestination::Stream { task, .. } if self.setup_task == Some(task) => {
                 self.is_setup_segment = true;
-                SegmentPlace::Session
+                IncomingDestination::Session
             }
             DataDestination::Stream { task, .. } if self.table.active(task).is_some() => {
-                SegmentPlace::Command(task)
+                IncomingDestination::Command(task)
             }
-            _ => SegmentPlace::Nowhere,
+            _ => IncomingDestination::Nowhere,
         };
-        self.outputs.push_back(StorageOutput::Receive(place));
+        self.outputs.push_back(StorageOutput::Receive(destination));
     }
 
     fn logged_in(&mut self, now: Time, established: Box<Established>) {

@@ -1,7 +1,7 @@
 //! A session with a storage over a socket.
 
 use super::link::{LinkPhase, StorageLink};
-use super::session::{SegmentPlace, StorageInput, StorageOutput, StorageSession};
+use super::session::{IncomingDestination, StorageInput, StorageOutput, StorageSession};
 use bytes::Bytes;
 use lunar_block::Buffer;
 use lunar_iscsi::connection::initiator::CloseReason;
@@ -93,7 +93,7 @@ impl StorageSocket {
             StorageOutput::SendData { initiator_task_tag, data, digest } => {
                 out.push_part(initiator_task_tag, data, digest);
             }
-            StorageOutput::Receive(place) => self.segment = self.incoming_data(place),
+            StorageOutput::Receive(destination) => self.segment = self.incoming_data(destination),
             StorageOutput::FullFeature(digests) => out.set_digests(digests),
             StorageOutput::Up(true) => self.link.set_phase(LinkPhase::Up),
             StorageOutput::Up(false) => self.link.set_phase(LinkPhase::Connecting),
@@ -107,19 +107,19 @@ impl StorageSocket {
         }
     }
 
-    fn incoming_data(&self, destination: SegmentPlace) -> IncomingData {
+    fn incoming_data(&self, destination: IncomingDestination) -> IncomingData {
         let bytes = self.announced_bytes;
         match destination {
-            SegmentPlace::Session => {
+            IncomingDestination::Session => {
                 // At most MaxRecvDataSegmentLength: the machine refuses longer ones.
                 let buffer = vec![0; bytes as usize];
                 IncomingData::Session { buffer, filled: 0 }
             }
-            SegmentPlace::Command(id) => match self.link.begin_segment(id, bytes) {
+            IncomingDestination::Command(id) => match self.link.begin_segment(id, bytes) {
                 Some((buffer, in_flight)) => IncomingData::Command { buffer, filled: 0, in_flight },
                 None => IncomingData::Nowhere,
             },
-            SegmentPlace::Nowhere => IncomingData::Nowhere,
+            IncomingDestination::Nowhere => IncomingData::Nowhere,
         }
     }
 

@@ -25,20 +25,20 @@ const EXTENT: u64 = 100;
 /// Length of a region in blocks.
 const REGION: u64 = 16;
 const STORAGE_BLOCKS: u64 = 400;
-/// Pause after the new place was late, in tests of other things.
+/// Pause after the destination was late, in tests of other things.
 const LATE_PAUSE: Duration = Duration::from_secs(2);
 /// The extent that moves, before and after.
 const FROM: BlockRange = BlockRange::new(7, EXTENT);
 const TO: BlockRange = BlockRange::new(150, EXTENT);
 
-/// The places that the record of a test names.
+/// The extents that the record of a test names.
 #[derive(Debug)]
 struct TestRecord {
     steps: Arc<Steps>,
     is_moved: Arc<Mutex<bool>>,
     /// One of this many commits fails; 0: none.
     fail_one_in: u64,
-    /// True if the switch crashes when the new place is recorded.
+    /// True if the switch crashes when the destination is recorded.
     crashes: bool,
 }
 
@@ -100,18 +100,18 @@ impl Rig {
         rig
     }
 
-    fn place(&self, storage: usize, blocks: BlockRange) -> DeviceExtent {
+    fn extent(&self, storage: usize, blocks: BlockRange) -> DeviceExtent {
         let device = Arc::clone(&self.storages[storage]) as Arc<dyn BlockDevice>;
         DeviceExtent { device, blocks }
     }
 
-    /// Opens the disk on the places that the record names.
+    /// Opens the disk on the extents that the record names.
     fn disk(&self) -> Arc<VirtualDisk> {
         let moved = *self.is_moved.lock().unwrap();
         let extents = [
-            self.place(1, BlockRange::new(20, EXTENT)),
-            if moved { self.place(1, TO) } else { self.place(0, FROM) },
-            self.place(0, BlockRange::new(120, EXTENT)),
+            self.extent(1, BlockRange::new(20, EXTENT)),
+            if moved { self.extent(1, TO) } else { self.extent(0, FROM) },
+            self.extent(0, BlockRange::new(120, EXTENT)),
         ];
         let order = match self.is_striped {
             true => ExtentOrder::Striped(NonZeroU64::new(4).unwrap()),
@@ -128,7 +128,7 @@ impl Rig {
             late_pause: LATE_PAUSE,
             ..MigrationOptions::default()
         };
-        disk.prepare_migration(1, self.place(1, TO), options).unwrap()
+        disk.prepare_migration(1, self.extent(1, TO), options).unwrap()
     }
 
     /// Runs hosts and a migration, with faults, until the extent is moved, the migration is
@@ -161,7 +161,7 @@ impl Rig {
                 *storage.faults.lock().unwrap() = Faults::default();
             }
             assert_eq!(end == MigrationEnd::Moved, *self.is_moved.lock().unwrap());
-            self.former_place_is_unused(end);
+            self.unused_blocks_are_overwritten(end);
             let check = async {
                 hosts.run_and_stop().await;
                 model::check_all(&disk, &self.model).await;
@@ -174,8 +174,8 @@ impl Rig {
         })
     }
 
-    /// Overwrites the place that is not in use.
-    fn former_place_is_unused(&self, end: MigrationEnd) {
+    /// Overwrites the blocks that are not in use.
+    fn unused_blocks_are_overwritten(&self, end: MigrationEnd) {
         match end {
             MigrationEnd::Moved => self.storages[0].scribble(FROM),
             MigrationEnd::Cancelled => self.storages[1].scribble(TO),
@@ -269,7 +269,7 @@ fn an_extent_moves_while_it_is_changed() {
 
 /// Goal: storages that fail, are late or unreachable, or lose the writes in their caches, failures
 /// of the record, and random cancellation change nothing that hosts rely on. A loss is reported by
-/// the next flush of a host; after success and after cancellation exactly one place is in use.
+/// the next flush of a host; after success and after cancellation only the blocks of one side are in use.
 #[test]
 fn faults_and_cancellation() {
     let ends = Mutex::new([0; 2]);
@@ -290,11 +290,11 @@ fn faults_and_cancellation() {
     assert!(is_one_seed() || ends.iter().all(|count| *count > 5), "{ends:?}");
 }
 
-/// Goal: after a crash at any step of a storage, or when the new place was recorded, with or
-/// without a loss of unflushed writes, the place that the record names has all data; the next run
+/// Goal: after a crash at any step of a storage, or when the destination was recorded, with or
+/// without a loss of unflushed writes, the blocks that the record names have all data; the next run
 /// of the switch moves the extent.
 #[test]
-fn crashes_leave_one_good_place() {
+fn crashes_leave_one_good_copy() {
     let moved_at = Mutex::new([0; 2]);
     for_seeds("crashes", |seed| {
         let mut random = seeded(seed);
@@ -320,7 +320,7 @@ fn crashes_leave_one_good_place() {
             if end.is_none() {
                 moved_at.lock().unwrap()[usize::from(is_moved)] += 1;
             }
-            rig.former_place_is_unused(match is_moved {
+            rig.unused_blocks_are_overwritten(match is_moved {
                 true => MigrationEnd::Moved,
                 false => MigrationEnd::Cancelled,
             });
@@ -343,19 +343,19 @@ fn places_that_do_not_fit_are_refused() {
     let steps = Steps::new(7, u64::MAX);
     let rig = Rig::new(&steps);
     let disk = rig.disk();
-    let refused = |place, storage, blocks| {
-        let to = rig.place(storage, blocks);
-        let refused = disk.prepare_migration(place, to, MigrationOptions::default());
+    let refused = |extent, storage, blocks| {
+        let to = rig.extent(storage, blocks);
+        let refused = disk.prepare_migration(extent, to, MigrationOptions::default());
         refused.map(drop).unwrap_err().to_string()
     };
-    for (place, storage, blocks, part) in [
+    for (extent, storage, blocks, part) in [
         (3, 1, TO, "no extent 3"),
-        (1, 1, BlockRange::new(150, 99), "blocks, and its new place"),
+        (1, 1, BlockRange::new(150, 99), "blocks, and its destination"),
         (1, 1, BlockRange::new(301, 100), "blocks, and the extent has"),
         (1, 1, BlockRange::new(119, 100), "overlap"),
         (1, 0, BlockRange::new(106, 100), "overlap"),
     ] {
-        let refused = refused(place, storage, blocks);
+        let refused = refused(extent, storage, blocks);
         assert!(refused.contains(part), "{refused}");
     }
 }
@@ -414,7 +414,7 @@ impl MigrationRecord for HeldRecord {
     }
 }
 
-/// Goal: the end of a migration waits for a change that has not reached the new place yet; when the
+/// Goal: the end of a migration waits for a change that has not reached the destination yet; when the
 /// change is acknowledged, reads return it.
 #[test]
 fn the_end_waits_for_changes_in_flight() {

@@ -4,7 +4,7 @@ use crate::commands::api_args::ApiArgs;
 use crate::commands::progress::ProgressMeter;
 use crate::output::{self, Failure, Format};
 use lunar_control::api::configuration::ConfigurationText;
-use lunar_control::api::migrations::{MigrationList, MigrationReport, NewPlace};
+use lunar_control::api::migrations::{MigrationList, MigrationReport, NewMigration};
 use lunar_control::client::{ApiClient, ApiPath, Method};
 use lunar_control::units::{parse_rate, parse_size};
 use serde::Serialize;
@@ -16,8 +16,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Move an extent of a virtual LUN to other blocks while hosts use the LUN
 ///
 /// The blocks must not be in use; what is there is lost. Hosts stay connected, and all that they
-/// write reaches both places until the end. The state directory of the server then has the new
-/// place, which outranks the configuration: `lunar check` and `lunar apply` refuse the former one.
+/// write reaches the source and the destination until the end. The state directory of the server
+/// then has the destination, which outranks the configuration: `lunar check` and `lunar apply`
+/// refuse the source.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar switch migrate iqn.2026-11.org.example:virtual 0 --extent 1 --to c:0 --wait\n  \
@@ -36,13 +37,13 @@ pub struct MigrateCommand {
     #[arg(long, value_name = "N", requires = "to")]
     extent: Option<usize>,
     /// The storage that gets the extent, and the first byte there
-    #[arg(long, value_name = "STORAGE:START", value_parser = parse_place)]
-    to: Option<Place>,
+    #[arg(long, value_name = "STORAGE:START", value_parser = parse_extent_start)]
+    to: Option<ExtentStart>,
     /// Maximum rate of the copy [default: the limit migration_bytes_per_second while hosts use the
     /// LUN, else as fast as the storages]
     #[arg(long, requires = "to", value_parser = parse_rate)]
     rate: Option<u64>,
-    /// Give the move up; the extent stays where it is
+    /// Cancel the move; the extent stays where it is
     #[arg(long, conflicts_with = "to")]
     cancel: bool,
     /// Wait for the end
@@ -52,9 +53,9 @@ pub struct MigrateCommand {
     api: ApiArgs,
 }
 
-/// A place of an extent.
+/// The start of an extent.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Place {
+struct ExtentStart {
     storage: String,
     start_bytes: u64,
 }
@@ -68,14 +69,14 @@ struct ShownMove {
     toml: String,
 }
 
-fn parse_place(text: &str) -> Result<Place, String> {
+fn parse_extent_start(text: &str) -> Result<ExtentStart, String> {
     let wrong = || "write STORAGE:START, for example b:10GiB".to_owned();
     let (storage, start) = text.rsplit_once(':').ok_or_else(wrong)?;
     if storage.is_empty() {
         return Err(wrong());
     }
     let start_bytes = if start == "0" { 0 } else { parse_size(start)? };
-    Ok(Place { storage: storage.to_owned(), start_bytes })
+    Ok(ExtentStart { storage: storage.to_owned(), start_bytes })
 }
 
 /// Runs the command.
@@ -89,7 +90,7 @@ pub fn run(args: &MigrateCommand, format: Format) -> Result<(), Failure> {
     crate::commands::runtime()?.block_on(async {
         let mut report: MigrationReport = match &args.to {
             Some(to) => {
-                let body = NewPlace {
+                let body = NewMigration {
                     extent: args.extent,
                     storage: to.storage.clone(),
                     start_bytes: to.start_bytes,
@@ -168,7 +169,7 @@ fn print(shown: &ShownMove, format: Format) -> Result<(), Failure> {
             let report = &shown.report;
             let mut text = format!("{} LUN {}: {}\n", report.target, report.lun, human(report));
             if !shown.toml.is_empty() {
-                text += "the configuration still has a former place; write:\n";
+                text += "the configuration still has a former location; write:\n";
                 text += &shown.toml;
             }
             output::print_text(&text)
@@ -181,8 +182,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places() {
-        for (text, place) in [
+    fn extent_starts() {
+        for (text, start) in [
             ("b:0", Some(("b", 0))),
             ("b:10GiB", Some(("b", 10 << 30))),
             ("b:512", Some(("b", 512))),
@@ -191,9 +192,9 @@ mod tests {
             ("b:", None),
             ("b:x", None),
         ] {
-            let read = parse_place(text).ok();
-            let read = read.as_ref().map(|place| (&*place.storage, place.start_bytes));
-            assert_eq!(read, place, "{text}");
+            let read = parse_extent_start(text).ok();
+            let read = read.as_ref().map(|start| (&*start.storage, start.start_bytes));
+            assert_eq!(read, start, "{text}");
         }
     }
 }

@@ -112,9 +112,9 @@ fn status(rig: &Rig) -> Value {
 }
 
 /// Goal: an extent moves to another storage while a host writes: the host sees nothing but its own
-/// data, the new place has the data, and the former one can be overwritten. Afterwards `check` and
-/// `apply` refuse the former place, with the line to write; the line is accepted, and a restart
-/// with the former configuration serves the new place.
+/// data, the destination has the data, and the former one can be overwritten. Afterwards `check` and
+/// `apply` refuse the source, with the line to write; the line is accepted, and a restart
+/// with the former configuration serves the destination.
 #[test]
 fn an_extent_moves_while_a_host_writes() {
     let luns = two_extents();
@@ -143,7 +143,7 @@ fn an_extent_moves_while_a_host_writes() {
         assert!(text.contains("from a:1MiB+4MiB to b:9MiB+4MiB: moved"), "{text}");
         let line = format!("extents = [{}, {}]", extent("b", 9, 4), extent("a", 8, 4));
         assert!(text.contains(&line), "{text}");
-        // The former place is not in use any more.
+        // The source is not in use any more.
         let garbage = rig.scratch.file("garbage", &vec![0xee; 4 << 20]);
         let input = std::fs::read(garbage).unwrap();
         let arguments = ["write", &rig.storage_url(0), "--offset", "1M"];
@@ -173,7 +173,7 @@ fn an_extent_moves_while_a_host_writes() {
     assert_eq!(block_on(read(&disk, 0, PIECE)), first);
     assert!(!status(&rig)["drift"].as_array().unwrap().is_empty(), "the file is outdated");
 
-    // The former place is free for another LUN once the file has the new one.
+    // The source is free for another LUN once the file has the new one.
     let luns = lun(0, &extents(&[extent("b", 9, 4), extent("a", 8, 4)]))
         + &lun(1, &extents(&[extent("a", 1, 4)]));
     let file = rig.configuration(RigOptions { luns: &luns, ..RigOptions::default() });

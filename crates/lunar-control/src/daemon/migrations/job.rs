@@ -44,7 +44,7 @@ pub enum MigrationJobState {
     Running(MigrationProgress),
     /// The extent is at its new location.
     Moved(MigrationProgress),
-    /// The move was given up.
+    /// The move was cancelled.
     Cancelled,
 }
 

@@ -33,7 +33,7 @@ impl Moving {
         let disk = rig.disk();
         let options =
             MigrationOptions { region_bytes: REGION * BLOCK as u64, ..MigrationOptions::default() };
-        let migration = disk.prepare_migration(1, rig.place(1, super::TO), options).unwrap();
+        let migration = disk.prepare_migration(1, rig.extent(1, super::TO), options).unwrap();
         let (migration, record) = (Arc::new(migration), Arc::<HeldRecord>::default());
         for (storage, faults) in rig.storages.iter().zip(faults) {
             *storage.faults.lock().unwrap() = faults;
@@ -148,7 +148,7 @@ fn an_extent_with_slow_changes_moves() {
 }
 
 /// Fault: attempts to end a move followed each other after 0.1 seconds, so a flush of 1.9 seconds
-/// at the new place stopped the writes of the extent for half of the time.
+/// at the destination stopped the writes of the extent for half of the time.
 #[test]
 fn attempts_to_end_are_rare() {
     let rig = linear_rig();
@@ -163,10 +163,10 @@ fn attempts_to_end_are_rare() {
     });
 }
 
-/// Fault: a new place that was late by less than the wait for it held up all writes to copied
+/// Fault: a destination that was late by less than the wait for it held up all writes to copied
 /// blocks during the whole move.
 #[test]
-fn a_place_that_is_always_late_is_left_alone() {
+fn a_destination_that_is_always_late_is_left_alone() {
     let rig = linear_rig();
     runtime().block_on(async {
         let all = BlockRange::new(0, STORAGE_BLOCKS);
@@ -182,7 +182,7 @@ fn a_place_that_is_always_late_is_left_alone() {
     });
 }
 
-/// Fault: changes waited for the copy of their region, however long the new place took for it.
+/// Fault: changes waited for the copy of their region, however long the destination took for it.
 #[test]
 fn a_change_waits_shortly_for_the_copy_of_its_region() {
     let rig = linear_rig();
@@ -196,8 +196,8 @@ fn a_change_waits_shortly_for_the_copy_of_its_region() {
         let (took, progress) = (before.elapsed(), moving.migration.progress());
         assert!(took > Duration::from_millis(100), "the region is being copied: {took:?}");
         assert!(took < Duration::from_millis(500), "{took:?}");
-        assert_eq!(progress.missing_bytes, EXTENT * BLOCK as u64, "the copy is not in place");
-        // The copy was in vain: the new place gets the change with the next one.
+        assert_eq!(progress.missing_bytes, EXTENT * BLOCK as u64, "no region is copied");
+        // The copy was in vain: the destination gets the change with the next one.
         let disk = Arc::clone(&moving.disk);
         moving.ends().await;
         let buffer = lunar_block::BufferPool::default().take(BLOCK);

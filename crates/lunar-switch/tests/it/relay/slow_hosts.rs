@@ -116,7 +116,7 @@ impl MigrationRecord for FreeRecord {
     }
 }
 
-/// Moves the first extent. Returns when the new place is in use; the task ends when the former one
+/// Moves the first extent. Returns when the destination is in use; the task ends when the former one
 /// is not.
 fn move_first_extent(rig: &Rig) -> JoinHandle<Result<MigrationEnd, Error>> {
     let to = DeviceExtent {
@@ -138,7 +138,7 @@ fn move_first_extent(rig: &Rig) -> JoinHandle<Result<MigrationEnd, Error>> {
 /// Fault: a READ that waited for an ORDERED command was relayed to where its blocks were when it
 /// came, so it missed the change of that command if they had been moved meanwhile.
 #[test]
-fn a_read_that_waited_reads_the_new_place() {
+fn a_read_that_waited_reads_the_destination() {
     let rig = rig();
     let mut raw = log_in(&rig);
     // COMPARE AND WRITE of zeroes, without its data.
@@ -175,7 +175,7 @@ fn a_read_that_waited_reads_the_new_place() {
 }
 
 /// Fault: a move did not begin to copy while a host did not take the data of a relayed READ. The
-/// former place is in use until the host has taken it.
+/// source is in use until the host has taken it.
 #[test]
 fn untaken_reads_keep_no_move_from_copying() {
     let rig = rig();
@@ -183,7 +183,7 @@ fn untaken_reads_keep_no_move_from_copying() {
     let mut raw = log_in(&rig);
     send_reads(&rig, &mut raw, &other);
     let run = move_first_extent(&rig);
-    assert!(!run.is_finished(), "READs use the former place");
+    assert!(!run.is_finished(), "READs use the source");
     take_reads(&mut raw, READS);
     assert_eq!(rig.runtime.block_on(run).unwrap().unwrap(), MigrationEnd::Moved);
     drop(raw);

@@ -75,7 +75,7 @@ fn state(rig: &Rig) -> String {
 
 /// Goal: an extent moves while two hosts read and write by the relay: no data is lost or old.
 /// Nothing is relayed while it moves; after the move, and after one that was cancelled, commands
-/// are relayed again, to the place that the extent has. Method: data that only one host writes;
+/// are relayed again, to the blocks that the extent has. Method: data that only one host writes;
 /// the counts of the metrics; the data at the storage.
 #[test]
 fn an_extent_moves_under_relayed_commands() {
@@ -113,5 +113,5 @@ fn an_extent_moves_under_relayed_commands() {
     assert_eq!(count(&rig, 0, "relayed"), before + 2);
     assert_eq!(first[1 << 20..][..PIECE], data);
     let arguments = ["read", &rig.storage_url(1), "--offset", "9M", "--length", "4M"];
-    assert!(run(&arguments).stdout == first, "the new place has other data");
+    assert!(run(&arguments).stdout == first, "the destination has other data");
 }
