@@ -62,7 +62,7 @@ pub fn report(format: Format, stdout: Stdout, failure: &Failure) -> ExitCode {
         | FailureKind::NotFound
         | FailureKind::Conflict
         | FailureKind::Stopping
-        | FailureKind::Away => EXIT_FAILED,
+        | FailureKind::Unavailable => EXIT_FAILED,
     })
 }
 

@@ -159,7 +159,7 @@ fn time_max(member_time_max: Duration) -> Duration {
 fn is_late(config: &PoolConfig, time_max: Duration) -> Failure {
     let (name, seconds) = (&config.name, time_max.as_secs());
     let what = format!("the pool {name}: its members did not answer within {seconds} s");
-    Failure { kind: FailureKind::Away, ..Failure::new(what) }
+    Failure { kind: FailureKind::Unavailable, ..Failure::new(what) }
         .hint(format!("make the members of the [[pool]] {name} available"))
 }
 
@@ -218,10 +218,10 @@ fn causes(absent: &[AbsentDevice]) -> String {
     absent.iter().map(cause).collect()
 }
 
-/// A pool whose members are away may be opened later.
+/// A pool whose members are unreachable may be opened later.
 fn kind_of(absent: &[AbsentDevice]) -> FailureKind {
     match absent.iter().any(|absent| absent.failure.is_temporary()) {
-        true => FailureKind::Away,
+        true => FailureKind::Unavailable,
         false => FailureKind::Failed,
     }
 }
@@ -251,11 +251,11 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
     let kind = match error {
         PoolError::Missing { .. } | PoolError::NoneCurrent { .. } => kind_of(absent),
         // The owner may release it; a device may answer later.
-        PoolError::OwnedElsewhere { .. } | PoolError::Device(_) => FailureKind::Away,
+        PoolError::OwnedElsewhere { .. } | PoolError::Device(_) => FailureKind::Unavailable,
         // No member has a label: the pool was not created yet.
         PoolError::NotAMember { .. } => FailureKind::Failed,
         // Other machines could end the server by what they show.
-        _ if config.has_remote() => FailureKind::Away,
+        _ if config.has_remote() => FailureKind::Unavailable,
         _ => FailureKind::Failed,
     };
     let failure = Failure { kind, ..failure };

@@ -43,7 +43,7 @@ impl PoolOwner {
         let (owner, lock) = identity::load_and_lock(&directory)?;
         let lock = lock.ok_or_else(|| {
             let what = format!("the pool {name} is open in another process on this machine");
-            Failure { kind: FailureKind::Away, ..Failure::new(what) }
+            Failure { kind: FailureKind::Unavailable, ..Failure::new(what) }
                 .hint("use it through the server that serves it, or stop that server")
         })?;
         let (upper, _) = owner.as_u64_pair();

@@ -81,8 +81,9 @@ pub trait Opener: fmt::Debug + Send + Sync {
     /// Opens a remote LUN that is to be served. May block, but not longer than requested.
     ///
     /// # Errors
-    /// Same as [`open`](Self::open), with [`FailureKind::Away`](crate::FailureKind::Away) if the
-    /// storage is away; fails if an identity is requested and the LUN reports none.
+    /// Same as [`open`](Self::open), with
+    /// [`FailureKind::Unavailable`](crate::FailureKind::Unavailable) if the storage is unreachable;
+    /// fails if an identity is requested and the LUN reports none.
     fn open_remote(
         &self,
         url: &Url,
@@ -106,7 +107,8 @@ pub trait Opener: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The members that are missing or do not belong to the pool, and the errors of devices; with
-    /// [`FailureKind::Away`](crate::FailureKind::Away) if the storages of missing members are away.
+    /// [`FailureKind::Unavailable`](crate::FailureKind::Unavailable) if the storages of missing
+    /// members are unreachable.
     fn open_pool(
         &self,
         config: &PoolConfig,
@@ -120,8 +122,9 @@ pub trait Opener: fmt::Debug + Send + Sync {
     /// `time_max`.
     ///
     /// # Errors
-    /// The storages that cannot be opened, with [`FailureKind::Away`](crate::FailureKind::Away) if
-    /// they are away; extents that the storages do not have.
+    /// The storages that cannot be opened, with
+    /// [`FailureKind::Unavailable`](crate::FailureKind::Unavailable) if they are unreachable;
+    /// extents that the storages do not have.
     fn open_virtual(
         &self,
         name: &str,
@@ -201,7 +204,7 @@ pub trait Opener: fmt::Debug + Send + Sync {
 pub struct RemoteOpening {
     /// The identity that its unit has for initiators.
     pub identity: IdentitySource,
-    /// Time after which its storage counts as away.
+    /// Time after which its storage counts as unreachable.
     pub time_max: Duration,
 }
 

@@ -16,8 +16,8 @@ pub enum FailureKind {
     Conflict,
     /// The server is stopping.
     Stopping,
-    /// Another machine is away or not ready: the operation may succeed later.
-    Away,
+    /// Another machine is unreachable or not ready: the operation may succeed later.
+    Unavailable,
 }
 
 /// An error and its remedy.
@@ -72,7 +72,7 @@ impl Failure {
 
     /// Whether the operation may succeed later although nothing is changed.
     pub fn is_temporary(&self) -> bool {
-        self.kind == FailureKind::Away
+        self.kind == FailureKind::Unavailable
     }
 
     /// Adds a hint.
@@ -132,7 +132,7 @@ impl From<lunar_block::Error> for Failure {
 impl From<lunar_initiator::Error> for Failure {
     fn from(error: lunar_initiator::Error) -> Self {
         let kind = match error.is_temporary() {
-            true => FailureKind::Away,
+            true => FailureKind::Unavailable,
             false => FailureKind::Failed,
         };
         Self { kind, hint: error.hint.clone(), ..Self::new(chain(&error)) }

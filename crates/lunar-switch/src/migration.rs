@@ -61,8 +61,8 @@ pub struct MigrationOptions {
     pub target_wait: Duration,
     /// Pause after a failure, before the migration goes on; it doubles with each further one.
     pub retry_pause: Duration,
-    /// Pause after the destination has held up changes for more than half of some seconds; it doubles
-    /// with each further one.
+    /// Pause after the destination has held up changes for more than half of some seconds; it
+    /// doubles with each further one.
     pub late_pause: Duration,
     /// Length of a region: the range that is locked against changes while it is copied.
     pub region_bytes: u64,
@@ -231,8 +231,8 @@ impl Migration {
     }
 
     /// Cancels the migration, unless its end has begun. [`run`](Self::run) then returns
-    /// [`MigrationEnd::Cancelled`] when nobody uses the destination any more. Returns false if it is
-    /// too late.
+    /// [`MigrationEnd::Cancelled`] when nobody uses the destination any more. Returns false if it
+    /// is too late.
     pub fn cancel(&self) -> bool {
         let mut shared = self.state.shared();
         if shared.phase == MigrationPhase::Moved || shared.is_committing {
@@ -312,8 +312,8 @@ impl MigrationState {
         self.changed.notify_waiters();
     }
 
-    /// Counts the time since which a change has waited for the destination alone. Returns the failure
-    /// if the destination has held up changes for too long.
+    /// Counts the time since which a change has waited for the destination alone. Returns the
+    /// failure if the destination has held up changes for too long.
     fn note_lateness(&self, since: Instant) -> Option<String> {
         let now = Instant::now();
         if now - since <= self.options.target_wait / LATE_SHARE {

@@ -152,8 +152,8 @@ impl DiskCore {
         routing.joined.extend(&extents)
     }
 
-    /// Begins to send changes of an extent to its source and destination. Returns the end of the transfers
-    /// that began before.
+    /// Begins to send changes of an extent to its source and destination. Returns the end of the
+    /// transfers that began before.
     pub(crate) fn begin_migration(
         &self,
         migration: &Arc<MigrationState>,

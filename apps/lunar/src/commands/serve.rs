@@ -10,7 +10,7 @@ use lunar_control::config::model::{Configuration, LunConfig, TargetConfig, UnitC
 use lunar_control::config::named_limits::NamedLimits;
 use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use lunar_control::config::{self, rules};
-use lunar_control::daemon::{AwayStorage, ConfigOrigin, SmallerFile, StartOptions};
+use lunar_control::daemon::{ConfigOrigin, SmallerFile, StartOptions, UnavailableStorage};
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, IdentitySource, missing_hint};
 use lunar_control::units::{parse_rate, parse_size};
 use lunar_initiator::{NAME_BYTES_MAX, Url};
@@ -29,7 +29,7 @@ pub struct Serve {
     /// target, iscsi://HOST/TARGET/LUN
     #[arg(required = true, value_name = "DEVICE")]
     devices: Vec<String>,
-    /// Start although the storage of a remote LUN is away, and serve the LUN when it returns
+    /// Start although the storage of a remote LUN is unreachable, and serve the LUN when it returns
     #[arg(long)]
     wait: bool,
     /// Create missing files with this size, sparse
@@ -178,8 +178,8 @@ enum Io {
 pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
     let configuration = configuration(args)?;
     let storage = match args.wait {
-        true => AwayStorage::Waits,
-        false => AwayStorage::Fails,
+        true => UnavailableStorage::Waits,
+        false => UnavailableStorage::Fails,
     };
     let start = StartOptions { storage, smaller: SmallerFile::at_start(args.grow) };
     let devices = ServedDevices::default();

@@ -8,7 +8,7 @@ use lunar_control::config;
 use lunar_control::config::model::Configuration;
 use lunar_control::config::moved_extents::MovedExtentsUse;
 use lunar_control::config::persisted_targets;
-use lunar_control::daemon::{AwayStorage, ConfigOrigin, SmallerFile, StartOptions};
+use lunar_control::daemon::{ConfigOrigin, SmallerFile, StartOptions, UnavailableStorage};
 use lunar_target::RelayFactory;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub fn serve(
         configuration.api = api.clone();
     }
     let origin = ConfigOrigin::File { path, api };
-    let start = StartOptions { storage: AwayStorage::Waits, smaller };
+    let start = StartOptions { storage: UnavailableStorage::Waits, smaller };
     let serving = Serving { origin, format, start, relays };
     serving::serve(configuration, serving, devices)
 }

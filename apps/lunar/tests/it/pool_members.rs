@@ -165,13 +165,13 @@ fn a_split_mirror_is_resolved() {
     let aside = path(&rig.scratch, "aside.img");
     let files = ["0.img", "1.img"].map(|name| path(&rig.scratch, name));
     let mut sides = Vec::new();
-    for (seed, away) in [(4, &files[1]), (5, &files[0])] {
-        fs::rename(away, &aside).unwrap();
+    for (seed, missing) in [(4, &files[1]), (5, &files[0])] {
+        fs::rename(missing, &aside).unwrap();
         rig.start();
         sides.push(pattern(seed, 2 * MIB));
         rig.write(&sides[sides.len() - 1]);
         rig.stop("TERM");
-        fs::rename(&aside, away).unwrap();
+        fs::rename(&aside, missing).unwrap();
     }
     let refused = rig.refused();
     assert!(refused.contains("is split") && refused.contains("lunar pool resolve p"), "{refused}");

@@ -145,9 +145,9 @@ fn remote_luns_are_checked() {
 
     assert_exit(&storage.stop().0, 0);
     assert_exit(&run(&["check", &one]), 0);
-    let away = run(&["check", &one, "--connect"]);
-    assert_exit(&away, 1);
-    assert!(printed(&away).contains("front LUN 1: "), "{}", printed(&away));
+    let unavailable = run(&["check", &one, "--connect"]);
+    assert_exit(&unavailable, 1);
+    assert!(printed(&unavailable).contains("front LUN 1: "), "{}", printed(&unavailable));
 }
 
 /// Goal: the key is checked where it stands.

@@ -155,8 +155,8 @@ fn a_kept_target_without_its_file_is_skipped() {
     let disk = rig.0.path().join("added.img");
     let added = disk.display().to_string();
     rig.good(&["ctl", "add-target", ADDED, &added, "--size", "1M", "--persist"]);
-    let away = rig.0.path().join("away.img");
-    std::fs::rename(&disk, &away).unwrap();
+    let aside = rig.0.path().join("aside.img");
+    std::fs::rename(&disk, &aside).unwrap();
     let refused = rig.lunar(&["apply", &rig.config()]);
     assert_exit(&refused, 1);
     assert!(printed(&refused).contains("does not exist"), "{}", printed(&refused));
@@ -173,7 +173,7 @@ fn a_kept_target_without_its_file_is_skipped() {
     assert_eq!(status["troubles"][0]["target"], ADDED);
     assert_eq!(status["troubles"][0]["error"], warning);
     assert!(rig.good(&["apply", &rig.config()]).contains(&warning));
-    std::fs::rename(&away, &disk).unwrap();
+    std::fs::rename(&aside, &disk).unwrap();
     rig.good(&["apply", &rig.config()]);
     assert_eq!(rig.targets(), [FIRST, ADDED]);
     assert_eq!(json(&rig.lunar(&["ctl", "status", "--json"]))["health"], "good");

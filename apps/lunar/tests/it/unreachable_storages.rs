@@ -65,7 +65,7 @@ fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
 /// is logged once.
 #[test]
 fn a_lun_appears_when_its_storage_starts() {
-    let scratch = Scratch::new("away");
+    let scratch = Scratch::new("unreachable");
     let address = free_address();
     let data = pattern(1, 64 << 10);
     let before = storage(&scratch, &address);

@@ -163,8 +163,8 @@ impl FairQueue {
         Err(QueuedCommand { queue: Arc::clone(self), owner, number, admitted })
     }
 
-    /// Fails the commands that have waited since `before` or longer: the device was away for all
-    /// the time that a command may wait for it.
+    /// Fails the commands that have waited since `before` or longer: the device was unreachable for
+    /// all the time that a command may wait for it.
     pub(super) fn fail_waiting(&self, before: Instant, device: &str) {
         let now = Instant::now();
         let mut state = self.state();

@@ -384,8 +384,9 @@ fn commands_fail_that_waited_as_long_as_one_that_failed() {
         let mut many: Vec<Reading> = (0..100).map(|_| rig.read(&first)).collect();
         let running = rig.hanging();
         rig.faults.heal();
-        let away = Fault::new(Effect::Fail(ErrorKind::Disconnected)).on(FaultOperation::Read);
-        rig.faults.inject(away);
+        let disconnected =
+            Fault::new(Effect::Fail(ErrorKind::Disconnected)).on(FaultOperation::Read);
+        rig.faults.inject(disconnected);
         rig.faults.release();
         for read in &mut many[..running] {
             read.await.unwrap();

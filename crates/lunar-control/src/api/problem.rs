@@ -59,7 +59,9 @@ impl From<Failure> for Problem {
             FailureKind::Usage => StatusCode::UNPROCESSABLE_ENTITY,
             FailureKind::NotFound => StatusCode::NOT_FOUND,
             FailureKind::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-            FailureKind::Conflict | FailureKind::Failed | FailureKind::Away => StatusCode::CONFLICT,
+            FailureKind::Conflict | FailureKind::Failed | FailureKind::Unavailable => {
+                StatusCode::CONFLICT
+            }
         };
         let problems = failure.parts.and_then(|parts| match parts.list {
             ("problems", serde_json::Value::Array(list)) => Some(list),

@@ -55,8 +55,8 @@ pub struct Status {
     /// The limit `connections` of the configuration: more than `connections_max` where the system
     /// grants the process too few open files.
     pub connections_configured: usize,
-    /// LUNs that are not served because their storages are away: remote LUNs and pools of them,
-    /// which are opened when the storages return.
+    /// LUNs that are not served because their storages are unreachable: remote LUNs and pools of
+    /// them, which are opened when the storages return.
     #[serde(default)]
     pub waiting: Vec<WaitingLunStatus>,
     /// The pools that are served.

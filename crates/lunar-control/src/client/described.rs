@@ -136,9 +136,10 @@ mod tests {
         assert_eq!(found.token_file, Some("/etc/lunar/token".into()));
         let none = find_described("[api]\nlisten = \"none\"\n", Path::new("lunar.toml"));
         assert!(none.unwrap_err().what.contains("disables the API"));
-        let away = find_described("[api]\nlisten = \"unix:no.sock\"\n", Path::new("/no/a.toml"));
-        let away = away.unwrap_err();
-        assert!(away.what.contains("no running server was found"), "{away}");
-        assert!(away.what.contains("unix:/no/no.sock"), "{away}");
+        let unavailable =
+            find_described("[api]\nlisten = \"unix:no.sock\"\n", Path::new("/no/a.toml"));
+        let unavailable = unavailable.unwrap_err();
+        assert!(unavailable.what.contains("no running server was found"), "{unavailable}");
+        assert!(unavailable.what.contains("unix:/no/no.sock"), "{unavailable}");
     }
 }

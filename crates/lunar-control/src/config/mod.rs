@@ -59,8 +59,8 @@ pub fn load_with_geometries(
     parse_with(&read(path)?, path, Readable::Any, storages)
 }
 
-/// Like [`load`], for the start of a server: extents that were moved have their present locations, as
-/// `moved` says.
+/// Like [`load`], for the start of a server: extents that were moved have their present locations,
+/// as `moved` says.
 ///
 /// # Errors
 /// Same as [`load`].

@@ -277,8 +277,8 @@ pub struct UnitConfig {
 
 impl UnitConfig {
     /// True if the device, a member of its pool or an extent is on a LUN of another target: its
-    /// storage may be away.
-    pub fn may_be_away(&self) -> bool {
+    /// storage may be unreachable.
+    pub fn may_be_unavailable(&self) -> bool {
         self.device.portal().is_some()
             || self.options.virtual_disk.is_some()
             || self.options.pool.as_ref().is_some_and(|pool| pool.has_remote())

@@ -3,8 +3,8 @@
 use super::StartOptions;
 use super::blocking::block_on;
 use super::catalogue::catalogue;
-use super::plan::{Layout, Plan, PlannedUnit, is_away};
-use super::remote_opening::{AwayStorage, open_remotes};
+use super::plan::{Layout, Plan, PlannedUnit, is_unavailable};
+use super::remote_opening::{UnavailableStorage, open_remotes};
 use super::units::{
     Created, OpenUnit, OpenedStorage, SmallerFile, UnitOpener, force_size, set_size,
 };
@@ -39,8 +39,8 @@ pub(super) struct ChangeTransaction<'d> {
     closed: Vec<(usize, UnitConfig, Option<FileIdentity>)>,
     /// The closed units that accepted no writes after a failed sync.
     poisoned: Vec<usize>,
-    /// Remote LUNs that are not open because their storages are away.
-    pub(super) away: Vec<(DeviceUrl, Failure)>,
+    /// Remote LUNs that are not open because their storages are unreachable.
+    pub(super) unavailable: Vec<(DeviceUrl, Failure)>,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
 }
@@ -60,8 +60,8 @@ pub(super) struct Reverted {
     pub(super) running: Configuration,
     /// The open units.
     pub(super) entries: Vec<OpenUnit>,
-    /// Remote LUNs that could not be opened again because their storages are away.
-    pub(super) away: Vec<(DeviceUrl, Failure)>,
+    /// Remote LUNs that could not be opened again because their storages are unreachable.
+    pub(super) unavailable: Vec<(DeviceUrl, Failure)>,
 }
 
 impl<'d> ChangeTransaction<'d> {
@@ -85,7 +85,7 @@ impl<'d> ChangeTransaction<'d> {
             resized: Vec::new(),
             closed: Vec::new(),
             poisoned: Vec::new(),
-            away: Vec::new(),
+            unavailable: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -102,13 +102,13 @@ impl<'d> ChangeTransaction<'d> {
         let StartOptions { storage, smaller } = start;
         let mut arrived = arrived;
         let is_new = |wanted: &&PlannedUnit| {
-            wanted.open.is_none() && !wanted.waits && wanted.config.may_be_away()
+            wanted.open.is_none() && !wanted.waits && wanted.config.may_be_unavailable()
         };
         let new: Vec<_> = plan.wanted.iter().filter(is_new).map(|wanted| &wanted.config).collect();
         let mut remotes = open_remotes(&**self.unit_opener.opener(), &new, storage).into_iter();
         let mut slots = Vec::new();
         for wanted in &plan.wanted {
-            let remote = match wanted.config.may_be_away() {
+            let remote = match wanted.config.may_be_unavailable() {
                 _ if wanted.open.is_some() => None,
                 _ if wanted.waits => {
                     match arrived.take_if(|arrived| arrived.unit == wanted.config) {
@@ -121,7 +121,7 @@ impl<'d> ChangeTransaction<'d> {
                 }
                 true => match remotes.next() {
                     Some(Err(failure)) if storage.lets_wait(&failure) => {
-                        self.away.push((wanted.config.device.clone(), failure));
+                        self.unavailable.push((wanted.config.device.clone(), failure));
                         slots.push(None);
                         continue;
                     }
@@ -288,7 +288,7 @@ impl<'d> ChangeTransaction<'d> {
     pub(super) fn take_back(mut self, failure: Failure) -> Reverted {
         let mut lost = Vec::new();
         // New LUNs that would wait are not in the previous configuration.
-        self.away.clear();
+        self.unavailable.clear();
         self.slots.truncate(self.old);
         self.open().for_each(|entry| entry.forget_growth(&**self.unit_opener.opener()));
         let closed = std::mem::take(&mut self.closed);
@@ -311,9 +311,9 @@ impl<'d> ChangeTransaction<'d> {
             }
             match self.unit_opener.open(config, SmallerFile::Keeps, self.open()) {
                 Ok((entry, _)) => self.put(*slot, entry),
-                Err(error) if AwayStorage::Waits.lets_wait(&error) => {
+                Err(error) if UnavailableStorage::Waits.lets_wait(&error) => {
                     lost.push(format!("{} waits for its storage: {error}", config.device));
-                    self.away.push((config.device.clone(), error));
+                    self.unavailable.push((config.device.clone(), error));
                 }
                 Err(error) => lost.push(format!("{} is no longer served: {error}", config.device)),
             }
@@ -345,7 +345,7 @@ impl<'d> ChangeTransaction<'d> {
             failure,
             running,
             entries: self.slots.into_iter().flatten().collect(),
-            away: self.away,
+            unavailable: self.unavailable,
         }
     }
 
@@ -363,11 +363,12 @@ impl<'d> ChangeTransaction<'d> {
         for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
             let mut shown = shown.iter();
             let there = |slot: Option<usize>| slot.is_some_and(|slot| self.slots[slot].is_some());
-            let waits =
-                |lun: &LunConfig| self.away.iter().any(|(device, _)| *device == lun.unit.device);
+            let waits = |lun: &LunConfig| {
+                self.unavailable.iter().any(|(device, _)| *device == lun.unit.device)
+            };
             target.luns.retain(|lun| {
                 let shown = shown.next().copied().flatten();
-                there(shown) || is_away(lun, shown) || waits(lun)
+                there(shown) || is_unavailable(lun, shown) || waits(lun)
             });
         }
         running

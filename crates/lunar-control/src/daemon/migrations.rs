@@ -130,7 +130,8 @@ impl Migrations {
                 let is_own = lun.unit.device == DeviceUrl::Virtual(job.lun.clone());
                 extent.overlaps(&job.to) || (!is_own && extent.overlaps(&job.from))
             };
-            // An extent that has reached its destination is in the configuration, until the job has ended.
+            // An extent that has reached its destination is in the configuration, until the job has
+            // ended.
             let moved = |(_, extent): &(&LunConfig, &ExtentConfig)| **extent != job.to;
             if let Some((_, extent)) = used.find(|used| moving(used) && moved(used)) {
                 let what = format!("the extent {extent} overlaps blocks of a running move");
@@ -421,8 +422,8 @@ impl Daemon {
         opener.open_migration(device, job.extent, &job.to, options, REMOTE_OPEN_TIME_MAX)
     }
 
-    /// Records that an extent has reached its destination, and tells the configuration, if no change is
-    /// running. `None`: one is running.
+    /// Records that an extent has reached its destination, and tells the configuration, if no
+    /// change is running. `None`: one is running.
     fn commit_migration(&self, job: &MigrationJob) -> Option<io::Result<()>> {
         let mut entries = self.entries.try_lock().ok()?;
         if self.is_stopping() {

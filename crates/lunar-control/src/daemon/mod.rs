@@ -29,7 +29,7 @@ use blocking::block_on;
 use catalogue::catalogue;
 use change_transaction::{ArrivedLun, ChangeTransaction, Reverted};
 use lunar_target::{DiskUnit, RelayFactory, Server, ServerOptions};
-use plan::{Layout, Plan, away_luns};
+use plan::{Layout, Plan, unavailable_luns};
 use remote_opening::open_remotes;
 use selection::{find, which};
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ use utoipa::ToSchema;
 pub use limits::LimitSettings;
 pub use migrations::{MigrationJob, MigrationJobState, MigrationRequest, Migrations};
 pub use pools::MemberChange;
-pub use remote_opening::AwayStorage;
+pub use remote_opening::UnavailableStorage;
 pub use units::{SmallerFile, StartOptions};
 pub use waiting::{WaitingLun, WaitingLuns};
 
@@ -124,7 +124,7 @@ struct ChangeOptions {
     /// Disks may shrink.
     shrink: bool,
     /// Handling of new LUNs whose storages cannot be reached.
-    storage: AwayStorage,
+    storage: UnavailableStorage,
 }
 
 /// A running server and its configuration. Changes block and run one at a time; the state can be
@@ -169,7 +169,7 @@ pub struct OpenedConfig {
     unit_opener: UnitOpener,
     entries: Vec<OpenUnit>,
     layout: Layout,
-    away: Vec<(DeviceUrl, Failure)>,
+    unavailable: Vec<(DeviceUrl, Failure)>,
     relays: Option<Arc<dyn RelayFactory>>,
     migrations: Migrations,
     /// The configuration as the file has it, if extents were moved since.
@@ -196,7 +196,7 @@ impl OpenedConfig {
         let mut slots = vec![None; plan.wanted.len()];
         let mut remote = Vec::new();
         for (index, wanted) in plan.wanted.iter().enumerate() {
-            if wanted.config.may_be_away() {
+            if wanted.config.may_be_unavailable() {
                 remote.push((index, &wanted.config));
                 continue;
             }
@@ -206,11 +206,11 @@ impl OpenedConfig {
         }
         let configs: Vec<_> = remote.iter().map(|(_, config)| *config).collect();
         let devices = open_remotes(&**unit_opener.opener(), &configs, storage);
-        let mut away = Vec::new();
+        let mut unavailable = Vec::new();
         for ((index, config), device) in remote.into_iter().zip(devices) {
             let device = match device {
                 Err(failure) if storage.lets_wait(&failure) => {
-                    away.push((config.device.clone(), failure));
+                    unavailable.push((config.device.clone(), failure));
                     continue;
                 }
                 device => device?,
@@ -229,7 +229,7 @@ impl OpenedConfig {
             unit_opener,
             entries,
             layout,
-            away,
+            unavailable,
             relays: None,
             migrations,
             written,
@@ -247,7 +247,9 @@ impl OpenedConfig {
     /// # Errors
     /// Fails if an address cannot be listened on.
     pub fn serve(self) -> Result<Daemon, Failure> {
-        let Self { configuration, origin, unit_opener, entries, layout, away, relays, .. } = self;
+        let Self {
+            configuration, origin, unit_opener, entries, layout, unavailable, relays, ..
+        } = self;
         if let Err(error) = unit_opener.buffers().budget().start_heap_trimmer() {
             tracing::warn!(
                 %error,
@@ -271,7 +273,7 @@ impl OpenedConfig {
             relays,
         })?;
         let waiting = Arc::<WaitingLuns>::default();
-        waiting.set(&running, &away_luns(&running, &entries, &away));
+        waiting.set(&running, &unavailable_luns(&running, &entries, &unavailable));
         let applied = self.written.unwrap_or(configuration);
         let configurations = Mutex::new(Configurations { applied, running });
         let pools = Arc::<ServedPools>::default();
@@ -359,7 +361,7 @@ impl Daemon {
             dry_run: options.dry_run,
             shrink: options.shrink,
             // The next start with this configuration treats such a LUN in the same way.
-            storage: AwayStorage::Waits,
+            storage: UnavailableStorage::Waits,
         };
         // A file that cannot be used refuses the whole change before anything is done.
         let files = self.files.get();
@@ -612,10 +614,10 @@ impl Daemon {
             sessions_ended: replaced.sessions_ended,
             warnings: std::mem::take(&mut work.warnings),
         };
-        let away = std::mem::take(&mut work.away);
+        let unavailable = std::mem::take(&mut work.unavailable);
         self.put(&mut entries, work.into_entries(&layout));
         drop(replaced);
-        self.waiting.set(&running, &away_luns(&running, &entries, &away));
+        self.waiting.set(&running, &unavailable_luns(&running, &entries, &unavailable));
         let mut configurations = self.configurations();
         configurations.running = running;
         if options.becomes_applied {
@@ -625,7 +627,7 @@ impl Daemon {
         audit(&applied.difference.changes, by);
         applied.warnings.iter().for_each(|warning| tracing::error!("{warning}"));
         // The waits are logged already.
-        applied.warnings.extend(away.iter().map(wait_text));
+        applied.warnings.extend(unavailable.iter().map(wait_text));
         Ok(applied)
     }
 
@@ -637,9 +639,9 @@ impl Daemon {
 
     /// Stores the state after a change that was undone. Returns the failure.
     fn keep_reverted(&self, reverted: Reverted, entries: &mut Vec<OpenUnit>) -> Failure {
-        let Reverted { failure, running, entries: open, away } = reverted;
+        let Reverted { failure, running, entries: open, unavailable } = reverted;
         self.put(entries, open);
-        self.waiting.set(&running, &away_luns(&running, entries, &away));
+        self.waiting.set(&running, &unavailable_luns(&running, entries, &unavailable));
         self.configurations().running = running;
         failure
     }

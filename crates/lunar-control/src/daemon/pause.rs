@@ -1,4 +1,4 @@
-//! Pauses between attempts to open a device whose storage is away.
+//! Pauses between attempts to open a device whose storage is unreachable.
 
 use crate::Failure;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! applied.
 
 use super::units::{OpenUnit, check_same_settings, configured_size, has_same_settings};
-use super::waiting::{AwayLun, WaitingLuns};
+use super::waiting::{UnavailableLun, WaitingLuns};
 use crate::Failure;
 use crate::config::conflict::FileLocation;
 use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
@@ -47,29 +47,30 @@ impl Layout {
 
 /// The LUNs of `running` that wait for their storages, since they have no unit in `entries`, with
 /// the failures to open them.
-pub(super) fn away_luns<'c>(
+pub(super) fn unavailable_luns<'c>(
     running: &'c Configuration,
     entries: &[OpenUnit],
     failures: &'c [(DeviceUrl, Failure)],
-) -> Vec<AwayLun<'c>> {
+) -> Vec<UnavailableLun<'c>> {
     let targets = running.targets.iter();
     let luns = targets.flat_map(|target| target.luns.iter().map(|lun| (&*target.name, lun)));
     let is_open = |lun: &LunConfig| {
-        !lun.unit.may_be_away()
+        !lun.unit.may_be_unavailable()
             || entries.iter().any(|entry| entry.config.device == lun.unit.device)
     };
-    let away = luns.filter(|(_, lun)| !is_open(lun));
-    away.map(|(target, lun)| {
-        let mut failures = failures.iter();
-        let failure = failures.find(|(device, _)| *device == lun.unit.device);
-        AwayLun { target, lun, failure: failure.map(|(_, failure)| failure) }
-    })
-    .collect()
+    let unavailable = luns.filter(|(_, lun)| !is_open(lun));
+    unavailable
+        .map(|(target, lun)| {
+            let mut failures = failures.iter();
+            let failure = failures.find(|(device, _)| *device == lun.unit.device);
+            UnavailableLun { target, lun, failure: failure.map(|(_, failure)| failure) }
+        })
+        .collect()
 }
 
 /// Whether a LUN with the unit `shown` waits for its storage.
-pub(super) fn is_away(lun: &LunConfig, shown: Option<usize>) -> bool {
-    shown.is_none() && lun.unit.may_be_away()
+pub(super) fn is_unavailable(lun: &LunConfig, shown: Option<usize>) -> bool {
+    shown.is_none() && lun.unit.may_be_unavailable()
 }
 
 /// A unit of the new configuration.
@@ -96,7 +97,7 @@ struct PreviousUnit {
     /// Whether the LUN waits for its storage, and its unit is unchanged.
     waits: bool,
     /// Whether the LUN waits for its storage, which is still the same.
-    stays_away: bool,
+    stays_unavailable: bool,
 }
 
 /// The units of a configuration, each once, with the LUNs that show them.
@@ -142,12 +143,12 @@ impl Plan {
                     let keeps_unit =
                         keeps_names && old.device == new.device && old.uuid == new.uuid;
                     let open = shown.get(was).copied().flatten();
-                    let away = is_away(&old_luns[was], open);
+                    let unavailable = is_unavailable(&old_luns[was], open);
                     before[is] = PreviousUnit {
                         open,
                         keeps_unit,
-                        waits: away && old == new,
-                        stays_away: away && old.device == new.device,
+                        waits: unavailable && old == new,
+                        stays_unavailable: unavailable && old.device == new.device,
                     };
                 }
             }
@@ -156,7 +157,7 @@ impl Plan {
                 let wanted = plan.plan_unit(entries, &lun.unit, before)?;
                 let shows = &plan.wanted[wanted];
                 let is_same = before.open.is_some() && before.open == shows.open;
-                Ok((wanted, (is_same && !shows.replaced) || before.stays_away))
+                Ok((wanted, (is_same && !shows.replaced) || before.stays_unavailable))
             });
             let luns = luns.collect::<Result<_, Failure>>()?;
             plan.luns.push(luns);

@@ -14,9 +14,9 @@ const WAITABLE_OPEN_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time after which no further LUN is tried, if they can wait: a start is not delayed by more.
 const WAITABLE_OPEN_TIME_MAX_ALL: Duration = Duration::from_secs(15);
 
-/// Handling of a remote LUN whose storage is away.
+/// Handling of a remote LUN whose storage is unreachable.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum AwayStorage {
+pub enum UnavailableStorage {
     /// The operation fails.
     #[default]
     Fails,
@@ -24,7 +24,7 @@ pub enum AwayStorage {
     Waits,
 }
 
-impl AwayStorage {
+impl UnavailableStorage {
     /// True if the failure to open a LUN lets it wait.
     pub(super) fn lets_wait(self, failure: &Failure) -> bool {
         self == Self::Waits && failure.is_temporary()
@@ -36,16 +36,16 @@ impl AwayStorage {
 pub(super) fn open_remotes(
     opener: &dyn Opener,
     units: &[&UnitConfig],
-    away: AwayStorage,
+    policy: UnavailableStorage,
 ) -> Vec<Result<OpenedStorage, Failure>> {
     let begin = Instant::now();
-    let open = |unit: &UnitConfig| match away {
-        AwayStorage::Fails => open_storage(opener, unit, REMOTE_OPEN_TIME_MAX),
-        AwayStorage::Waits if begin.elapsed() >= WAITABLE_OPEN_TIME_MAX_ALL => {
+    let open = |unit: &UnitConfig| match policy {
+        UnavailableStorage::Fails => open_storage(opener, unit, REMOTE_OPEN_TIME_MAX),
+        UnavailableStorage::Waits if begin.elapsed() >= WAITABLE_OPEN_TIME_MAX_ALL => {
             let what = "not tried yet, because other storages did not answer";
-            Err(Failure { kind: FailureKind::Away, ..Failure::new(what) })
+            Err(Failure { kind: FailureKind::Unavailable, ..Failure::new(what) })
         }
-        AwayStorage::Waits => open_storage(opener, unit, WAITABLE_OPEN_TIME_MAX),
+        UnavailableStorage::Waits => open_storage(opener, unit, WAITABLE_OPEN_TIME_MAX),
     };
     let next = Mutex::new(units.iter().enumerate());
     let results = Mutex::new(Vec::new());

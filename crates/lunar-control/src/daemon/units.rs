@@ -1,7 +1,7 @@
 //! Open units, and the opener of further ones.
 
 use super::blocking::block_on;
-use super::remote_opening::AwayStorage;
+use super::remote_opening::UnavailableStorage;
 use crate::config::model::{Configuration, UnitConfig};
 use crate::device_url::{
     DeviceOptions, DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice, RemoteOpening,
@@ -105,14 +105,14 @@ impl SmallerFile {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StartOptions {
     /// Handling of LUNs whose storages cannot be reached.
-    pub storage: AwayStorage,
+    pub storage: UnavailableStorage,
     /// Handling of files that are smaller than their configured size.
     pub smaller: SmallerFile,
 }
 
 impl StartOptions {
     /// The handling in a change. Only an applied configuration says which size a disk is to have.
-    pub(super) fn of_change(storage: AwayStorage, is_applied: bool) -> Self {
+    pub(super) fn of_change(storage: UnavailableStorage, is_applied: bool) -> Self {
         let smaller = if is_applied { SmallerFile::Grows } else { SmallerFile::Fails };
         Self { storage, smaller }
     }
@@ -130,7 +130,7 @@ impl From<Uuid> for Identities {
     }
 }
 
-/// The device of a unit that may be away.
+/// The device of a unit that may be unreachable.
 #[derive(Clone, Debug)]
 pub(super) enum OpenedStorage {
     /// A remote LUN, or a virtual disk.
@@ -182,14 +182,14 @@ impl UnitOpener {
         smaller: SmallerFile,
         others: impl Iterator<Item = &'e OpenUnit>,
     ) -> Result<(OpenUnit, Created), Failure> {
-        let storage = match config.may_be_away() {
+        let storage = match config.may_be_unavailable() {
             true => Some(open_storage(&*self.opener, config, REMOTE_OPEN_TIME_MAX)?),
             false => None,
         };
         self.open_over(config, smaller, storage, others)
     }
 
-    /// Opens a unit; if its storage may be away, that is open already.
+    /// Opens a unit; if its storage may be unreachable, that is open already.
     pub(super) fn open_over<'e>(
         &self,
         config: &UnitConfig,

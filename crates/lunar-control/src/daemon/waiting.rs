@@ -1,4 +1,4 @@
-//! LUNs of other targets whose storage is away: they wait, and are opened when it returns.
+//! LUNs of other targets whose storage is unreachable: they wait, and are opened when it returns.
 
 use super::pause::RetryPause;
 use crate::Failure;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// Maximum number of attempts at the same time.
 const ATTEMPTS_MAX: usize = 8;
 
-/// A configured LUN that is not served yet, because its storage is away.
+/// A configured LUN that is not served yet, because its storage is unreachable.
 #[derive(Clone, Debug)]
 pub struct WaitingLun {
     /// The iSCSI name of the target.
@@ -69,7 +69,7 @@ struct List {
 }
 
 /// A LUN without a unit, and the failure to open it if there was an attempt.
-pub(super) struct AwayLun<'c> {
+pub(super) struct UnavailableLun<'c> {
     pub(super) target: &'c str,
     pub(super) lun: &'c LunConfig,
     pub(super) failure: Option<&'c Failure>,
@@ -91,12 +91,12 @@ impl WaitingLuns {
         self.list().luns.iter().any(|other| other.number == lun.number)
     }
 
-    /// Sets the LUNs that wait: those in `away`. Those that waited before with the same settings
-    /// keep their entries. Logs the first wait and the end of each.
-    pub(super) fn set(&self, running: &Configuration, away: &[AwayLun<'_>]) {
+    /// Sets the LUNs that wait: those in `unavailable`. Those that waited before with the same
+    /// settings keep their entries. Logs the first wait and the end of each.
+    pub(super) fn set(&self, running: &Configuration, unavailable: &[UnavailableLun<'_>]) {
         let mut list = self.list();
         let before = std::mem::take(&mut list.luns);
-        for AwayLun { target, lun, failure } in away {
+        for UnavailableLun { target, lun, failure } in unavailable {
             let kept = |one: &&WaitingLun| one.is_of(target, lun) && one.unit == lun.unit;
             let entry = match (before.iter().find(kept), failure) {
                 (Some(kept), _) => kept.clone(),

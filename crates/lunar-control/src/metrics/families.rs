@@ -144,7 +144,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: NONE,
-        help: "LUNs that are not served yet because the storage of a remote LUN is away",
+        help: "LUNs that are not served yet because the storage of a remote LUN is unreachable",
         write: |all, to| to.gauge(&[], all.waiting.len() as u64),
     },
     Family {

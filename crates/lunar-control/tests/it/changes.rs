@@ -310,7 +310,7 @@ fn a_missing_disk_is_not_created_under_an_old_identity() {
         let uuids = rig.uuids();
         let nothing = format!("{state}{}", configuration(&lun(0, "mem:1M", "")));
         apply(&nothing).unwrap();
-        std::fs::rename(&file, rig.directory.join("away")).unwrap();
+        std::fs::rename(&file, rig.directory.join("aside")).unwrap();
         for empty in [false, true] {
             if empty {
                 std::fs::write(&file, "").unwrap();
@@ -323,7 +323,7 @@ fn a_missing_disk_is_not_created_under_an_old_identity() {
             assert!(refused.hint.unwrap().contains("mount or restore"), "{name}");
             assert_eq!(file.metadata().map(|file| file.len()).ok(), empty.then_some(0), "{name}");
         }
-        std::fs::rename(rig.directory.join("away"), &file).unwrap();
+        std::fs::rename(rig.directory.join("aside"), &file).unwrap();
         apply(&text).unwrap();
         assert_eq!(rig.uuids(), uuids, "{name}");
     }

@@ -3,7 +3,7 @@
 use lunar_block::{BlockDevice, BlockRange, MemoryDevice};
 use lunar_control::config::model::{PoolConfig, PoolMemberConfig};
 use lunar_control::config::parse;
-use lunar_control::daemon::{AwayStorage, ConfigOrigin, Daemon, OpenedConfig, StartOptions};
+use lunar_control::daemon::{ConfigOrigin, Daemon, OpenedConfig, StartOptions, UnavailableStorage};
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_control::{AbsentDevice, Failure, OpenPool, PoolDevices};
 use lunar_pool::{MemberState, OpenOptions, Pool, PoolSpec};
@@ -53,7 +53,7 @@ impl Opener for MirrorOpener {
         let pool = self.runtime.block_on(Pool::open(&config.name, present, options));
         let pool = pool.map_err(|error| Failure::new(error.to_string()))?;
         let config = config.members[1].clone();
-        let failure = Failure::new("it is away");
+        let failure = Failure::new("it is unreachable");
         let absent = vec![AbsentDevice { config, failure, lacks_label: false }];
         let devices = PoolDevices { absent, ..PoolDevices::default() };
         Ok(OpenPool::new(pool, self.runtime.handle().clone(), devices))
@@ -166,7 +166,7 @@ fn open(text: &str, opener: Arc<dyn Opener>) -> OpenedConfig {
         read,
         origin,
         opener,
-        StartOptions { storage: AwayStorage::Waits, ..Default::default() },
+        StartOptions { storage: UnavailableStorage::Waits, ..Default::default() },
     )
     .unwrap()
 }

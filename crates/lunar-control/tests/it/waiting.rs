@@ -1,12 +1,12 @@
-//! Remote LUNs whose storages are away.
+//! Remote LUNs whose storages are unreachable.
 
 use crate::common::{Scratch, ask, lun, serve_daemon};
 use lunar_block::{BlockDevice, MemoryDevice};
 use lunar_control::config::lun::LunSettings;
 use lunar_control::config::parse;
 use lunar_control::daemon::{
-    Applied, ApplyOptions, AwayStorage, ConfigOrigin, ConfigSource, Daemon, LimitSettings,
-    LunSelector, OpenedConfig, StartOptions,
+    Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, LimitSettings, LunSelector,
+    OpenedConfig, StartOptions, UnavailableStorage,
 };
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener, RemoteDevice, RemoteOpening};
 use lunar_control::http::HttpLimits;
@@ -21,8 +21,8 @@ const TARGET: &str = "iqn.2026-11.org.example:front";
 /// Size of a memory that cannot be opened.
 const BROKEN_BYTES: u64 = 13 << 20;
 
-/// Opens memory for each remote LUN: as many MiB as the number of the LUN. Storages are away until
-/// they have an answer.
+/// Opens memory for each remote LUN: as many MiB as the number of the LUN. Storages are unreachable
+/// until they have an answer.
 #[derive(Debug, Default)]
 struct Storages(Mutex<BTreeMap<u16, Result<(), ErrorKind>>>);
 
@@ -70,7 +70,7 @@ fn text(luns: &str) -> String {
 fn start(
     luns: &str,
     storages: &Arc<Storages>,
-    storage: AwayStorage,
+    storage: UnavailableStorage,
 ) -> Result<Arc<Daemon>, Failure> {
     let path = "/lunar.toml";
     let read = parse(&text(luns), path.as_ref()).unwrap();
@@ -120,14 +120,14 @@ fn recover_second(daemon: &Daemon) {
     assert!(!disk.is_poisoned(), "the disk of that LUN was recovered");
 }
 
-/// Goal: LUNs whose storages are away do not keep others from being served, and are part of the
-/// running configuration; changes of other LUNs find the right ones. A LUN is served when its
+/// Goal: LUNs whose storages are unreachable do not keep others from being served, and are part of
+/// the running configuration; changes of other LUNs find the right ones. A LUN is served when its
 /// storage returns, while another one waits on, until a configuration without it is applied.
 #[test]
 fn luns_wait_for_their_storages() {
     let storages = Arc::<Storages>::default();
     let luns = remote(0, 7) + &lun(1, "mem:2M") + &remote(2, 9);
-    let daemon = start(&luns, &storages, AwayStorage::Waits).unwrap();
+    let daemon = start(&luns, &storages, UnavailableStorage::Waits).unwrap();
     assert_eq!((served(&daemon), waiting(&daemon)), (vec![(1, 2)], vec![0, 2]));
     assert_eq!(running(&daemon), [0, 1, 2]);
     assert!(daemon.toml().contains("storage/9") && daemon.drift().is_empty());
@@ -193,39 +193,39 @@ fn luns_wait_for_their_storages() {
     end(&daemon);
 }
 
-/// Goal: only a storage that is away lets its LUN wait, and only if that is wanted: a refusal, and
-/// a local device that cannot be opened, stop the start.
+/// Goal: only a storage that is unreachable lets its LUN wait, and only if that is wanted: a
+/// refusal, and a local device that cannot be opened, stop the start.
 #[test]
 fn other_failures_stop_the_start() {
     let storages = Arc::<Storages>::default();
     let luns = remote(0, 7) + &lun(1, "mem:1M");
-    let fails = start(&luns, &storages, AwayStorage::Fails).unwrap_err();
-    assert_eq!(fails.kind, FailureKind::Away);
+    let fails = start(&luns, &storages, UnavailableStorage::Fails).unwrap_err();
+    assert_eq!(fails.kind, FailureKind::Unavailable);
     let local = remote(0, 7) + &lun(1, "mem:13M");
-    let failure = start(&local, &storages, AwayStorage::Waits).unwrap_err();
+    let failure = start(&local, &storages, UnavailableStorage::Waits).unwrap_err();
     assert_eq!(failure.what, "mem:13MiB cannot be opened");
     for kind in [ErrorKind::Authentication, ErrorKind::Login, ErrorKind::Refused] {
         storages.answer(7, Err(kind));
-        let refused = start(&luns, &storages, AwayStorage::Waits).unwrap_err();
+        let refused = start(&luns, &storages, UnavailableStorage::Waits).unwrap_err();
         assert_eq!(refused.what, "no disk behind LUN 7");
     }
     for kind in [ErrorKind::Unavailable, ErrorKind::SessionLost, ErrorKind::TimedOut] {
         storages.answer(7, Err(kind));
-        end(&start(&luns, &storages, AwayStorage::Waits).unwrap());
+        end(&start(&luns, &storages, UnavailableStorage::Waits).unwrap());
     }
 }
 
 /// Goal: a configuration is applied although a new LUN has to wait, as it would be at a start; a
 /// LUN that is added by itself is refused. A change that fails leaves the waiting LUNs as they are.
 #[test]
-fn changes_with_storages_that_are_away() {
+fn changes_with_unreachable_storages() {
     let storages = Arc::<Storages>::default();
     let local = lun(1, "mem:2M");
-    let daemon = start(&local, &storages, AwayStorage::Waits).unwrap();
+    let daemon = start(&local, &storages, UnavailableStorage::Waits).unwrap();
     let device = "iscsi://192.0.2.1/iqn.2026-11.org.example:storage/9".to_owned();
     let settings = LunSettings { device, ..LunSettings::default() };
     let refused = daemon.add_lun(TARGET, &settings, &"a test").unwrap_err();
-    assert_eq!((refused.kind, running(&daemon)), (FailureKind::Away, vec![1]));
+    assert_eq!((refused.kind, running(&daemon)), (FailureKind::Unavailable, vec![1]));
 
     let luns = local.clone() + &remote(2, 9);
     let applied = apply(&daemon, &luns).unwrap();
@@ -247,20 +247,20 @@ fn changes_with_storages_that_are_away() {
 /// Fault: a LUN whose configuration named another storage kept the old one, although the change was
 /// reported as made.
 ///
-/// Goal: it shows the other storage; if that one is away, the change is refused and the old storage
-/// is still served; if the old one is away by then, it is waited for.
+/// Goal: it shows the other storage; if that one is unreachable, the change is refused and the old
+/// storage is still served; if the old one is unreachable by then, it is waited for.
 #[test]
 fn a_lun_moves_to_another_storage() {
     let storages = Arc::<Storages>::default();
     for lun in [7, 8] {
         storages.answer(lun, Ok(()));
     }
-    let daemon = start(&remote(0, 7), &storages, AwayStorage::Waits).unwrap();
+    let daemon = start(&remote(0, 7), &storages, UnavailableStorage::Waits).unwrap();
     apply(&daemon, &remote(0, 8)).unwrap();
     assert_eq!(served(&daemon), [(0, 8)]);
 
     let refused = apply(&daemon, &remote(0, 9)).unwrap_err();
-    assert_eq!(refused.kind, FailureKind::Away, "{refused}");
+    assert_eq!(refused.kind, FailureKind::Unavailable, "{refused}");
     assert_eq!((served(&daemon), waiting(&daemon)), (vec![(0, 8)], vec![]));
 
     storages.answer(8, Err(ErrorKind::Connect));

@@ -260,24 +260,24 @@ async fn an_owner_that_is_cut_off_stops_in_time() {
     }
 }
 
-/// Goal: a mirror goes on without a member whose lease is over because its storage is away, and is
-/// not fenced; the member gets what it has missed when the storage returns.
+/// Goal: a mirror goes on without a member whose lease is over because its storage is unreachable,
+/// and is not fenced; the member gets what it has missed when the storage returns.
 #[tokio::test(start_paused = true)]
-async fn a_mirror_goes_on_without_a_member_that_is_away() {
+async fn a_mirror_goes_on_without_an_unreachable_member() {
     let shelf = Shelf::new(PoolSpec::Mirror { erase: true }).await;
     let (a, b) = (shelf.host("host-a", 1), shelf.host("host-b", 2));
-    let is_away = Arc::new(watch::Sender::new(false));
-    let away = LeasedHostDisk::new(&shelf.disks[1], "host-a", &is_away) as Device;
-    let devices = vec![a.devices().remove(0), away];
+    let is_cut = Arc::new(watch::Sender::new(false));
+    let cut_off = LeasedHostDisk::new(&shelf.disks[1], "host-a", &is_cut) as Device;
+    let devices = vec![a.devices().remove(0), cut_off];
     let options = OpenOptions { lease_time: Some(LEASE_TIME), ..OpenOptions::default() };
     let pool = Pool::open("pool", devices, options).await.unwrap();
     write(&pool, 0, 1).await.unwrap();
-    is_away.send_replace(true);
+    is_cut.send_replace(true);
     sleep(LEASE_TIME * 3).await;
     write(&pool, 0, 2).await.unwrap();
     assert_eq!(pool.status().health, PoolHealth::Degraded);
     let PoolError::OwnedElsewhere { .. } = b.open().await.unwrap_err() else { panic!() };
-    is_away.send_replace(false);
+    is_cut.send_replace(false);
     let returned = async {
         while pool.status().health != PoolHealth::Healthy {
             sleep(Duration::from_millis(50)).await;

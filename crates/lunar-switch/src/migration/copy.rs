@@ -156,7 +156,8 @@ impl MigrationState {
         }
     }
 
-    /// Waits until the migration is to be cancelled and can be: the outcome of the record is certain.
+    /// Waits until the migration is to be cancelled and can be: the outcome of the record is
+    /// certain.
     async fn cancel_requested(&self) {
         self.wait_for(|shared| {
             shared.is_cancelled && !shared.is_uncertain && shared.phase != MigrationPhase::Moved
@@ -451,8 +452,8 @@ impl<'a> ExtentCopy<'a> {
         self.next_end = Instant::now() + self.end_pause;
     }
 
-    /// Switches to the destination, if it has all data while no change is on its way. Returns `None`
-    /// if it has not, changes do not end within `time`, or others use the record.
+    /// Switches to the destination, if it has all data while no change is on its way. Returns
+    /// `None` if it has not, changes do not end within `time`, or others use the record.
     async fn try_switch(
         &mut self,
         record: &dyn MigrationRecord,
@@ -480,8 +481,8 @@ impl<'a> ExtentCopy<'a> {
         committed
     }
 
-    /// Records the destination and switches to it, without a pause between the two. Returns `None` if
-    /// others use the record.
+    /// Records the destination and switches to it, without a pause between the two. Returns `None`
+    /// if others use the record.
     fn commit(
         &self,
         record: &dyn MigrationRecord,

@@ -269,7 +269,8 @@ fn an_extent_moves_while_it_is_changed() {
 
 /// Goal: storages that fail, are late or unreachable, or lose the writes in their caches, failures
 /// of the record, and random cancellation change nothing that hosts rely on. A loss is reported by
-/// the next flush of a host; after success and after cancellation only the blocks of one side are in use.
+/// the next flush of a host; after success and after cancellation only the blocks of one side are
+/// in use.
 #[test]
 fn faults_and_cancellation() {
     let ends = Mutex::new([0; 2]);
@@ -379,7 +380,7 @@ fn an_absent_storage_pauses_the_migration() {
         }
         let progress = migration.progress();
         let failure = progress.last_failure;
-        assert!(failure.contains("away") || failure.contains("not answered"), "{failure}");
+        assert!(failure.contains("unreachable") || failure.contains("not answered"), "{failure}");
         for block in 0..20 {
             let before = tokio::time::Instant::now();
             let lba = if rig.is_striped { 4 + block % 4 } else { EXTENT + block };
@@ -414,8 +415,8 @@ impl MigrationRecord for HeldRecord {
     }
 }
 
-/// Goal: the end of a migration waits for a change that has not reached the destination yet; when the
-/// change is acknowledged, reads return it.
+/// Goal: the end of a migration waits for a change that has not reached the destination yet; when
+/// the change is acknowledged, reads return it.
 #[test]
 fn the_end_waits_for_changes_in_flight() {
     let steps = Steps::new(11, u64::MAX);

@@ -59,9 +59,9 @@ fn round(rig: &mut Rig, load: &mut Load, event: Event, random: &mut Random) -> R
     load.check(rig.front()?.address())
 }
 
-/// Goal: no command fails while one member of a mirror is away or returns without the data in its
-/// cache, and reads are current. If both members lose their caches, the flush of each initiator
-/// reports it, or nothing is lost; data that a flush has promised is always there.
+/// Goal: no command fails while one member of a mirror is unreachable or returns without the data
+/// in its cache, and reads are current. If both members lose their caches, the flush of each
+/// initiator reports it, or nothing is lost; data that a flush has promised is always there.
 /// Method: rounds by seed; a ledger of all blocks checks each read and, after each round, all
 /// blocks.
 #[test]

@@ -123,7 +123,7 @@ pub async fn luns(client: &ApiClient, format: Format) -> Result<(), Failure> {
 #[derive(Debug, serde::Serialize)]
 struct ListedLuns {
     luns: Vec<targets::LunOfTarget>,
-    /// LUNs that are not served yet, because their storage is away.
+    /// LUNs that are not served yet, because their storage is unreachable.
     waiting: Vec<WaitingLunStatus>,
     /// Moves of extents of virtual LUNs.
     migrations: Vec<MigrationReport>,

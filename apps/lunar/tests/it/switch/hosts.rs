@@ -165,7 +165,7 @@ fn reservations_outlive_the_switch() {
 }
 
 /// Goal: a mirror keeps its labels inside its extents, is refused until it is created, and serves
-/// its data while one storage is away.
+/// its data while one storage is unreachable.
 #[test]
 fn a_mirror_survives_a_storage() {
     let mirror = format!("mirror = [{}, {}]", extent("a", 8, 8), extent("b", 16, 8));

@@ -1,4 +1,4 @@
-//! Storages that go away, come back, or lose a write cache.
+//! Storages that become unreachable, come back, or lose a write cache.
 
 use super::{
     MIB, Rig, RigOptions, block_on, command, extent, extents, lun, read, try_read, try_write, write,
@@ -39,8 +39,8 @@ fn io_waits_for_a_storage() {
     block_on(write(&disk, MIB, &data));
 }
 
-/// Goal: with `fail`, I/O to a storage that is away fails, and works again when it is back. The
-/// host's session stays.
+/// Goal: with `fail`, I/O to a storage that is unreachable fails, and works again when it is back.
+/// The host's session stays.
 #[test]
 fn io_fails_without_a_storage() {
     let luns = lun(0, &linear());
@@ -68,15 +68,15 @@ fn io_fails_without_a_storage() {
     assert_eq!(back, data);
 }
 
-/// Goal: a LUN whose storage is away at the start of the switch waits, beside others that are
-/// served, and appears when the storage starts.
+/// Goal: a LUN whose storage is unreachable at the start of the switch waits, beside others that
+/// are served, and appears when the storage starts.
 #[test]
 fn a_lun_waits_for_its_storages() {
     let luns = lun(0, &linear()) + &lun(1, &extents(&[extent("a", 8, 1)]));
-    // The switch stops while the storage is away.
+    // The switch stops while the storage is unreachable.
     let keys = "on_storage_loss = \"fail\"";
     let options = RigOptions { luns: &luns, storage_keys: keys, ..RigOptions::default() };
-    let mut rig = Rig::new("switch-away", options);
+    let mut rig = Rig::new("switch-unreachable", options);
     let data = pattern(4, 64 << 10);
     let connector = Connector::start().unwrap();
     block_on(write(&rig.open(&connector, 1, 0), MIB, &data));

@@ -112,8 +112,8 @@ fn status(rig: &Rig) -> Value {
 }
 
 /// Goal: an extent moves to another storage while a host writes: the host sees nothing but its own
-/// data, the destination has the data, and the former one can be overwritten. Afterwards `check` and
-/// `apply` refuse the source, with the line to write; the line is accepted, and a restart
+/// data, the destination has the data, and the former one can be overwritten. Afterwards `check`
+/// and `apply` refuse the source, with the line to write; the line is accepted, and a restart
 /// with the former configuration serves the destination.
 #[test]
 fn an_extent_moves_while_a_host_writes() {

@@ -22,16 +22,16 @@ fn configuration(count: u16) -> Configuration {
     config::parse(&(head + &luns), Path::new("lunar.toml")).unwrap()
 }
 
-fn away() -> Failure {
-    Failure { kind: FailureKind::Away, ..Failure::new("nobody answers") }
+fn unavailable() -> Failure {
+    Failure { kind: FailureKind::Unavailable, ..Failure::new("nobody answers") }
 }
 
 /// Puts the LUNs with these numbers on the list.
 fn set(waiting: &WaitingLuns, configuration: &Configuration, ids: &[u16]) {
-    let failure = away();
+    let failure = unavailable();
     let target = &configuration.targets[0];
     let luns = target.luns.iter().filter(|lun| ids.contains(&lun.id));
-    let luns = luns.map(|lun| AwayLun { target: TARGET, lun, failure: Some(&failure) });
+    let luns = luns.map(|lun| UnavailableLun { target: TARGET, lun, failure: Some(&failure) });
     waiting.set(configuration, &luns.collect::<Vec<_>>());
 }
 
@@ -52,7 +52,7 @@ where
 /// the longest pause from the start.
 #[tokio::test(start_paused = true)]
 async fn attempts_become_rarer() {
-    for kind in [FailureKind::Away, FailureKind::Failed] {
+    for kind in [FailureKind::Unavailable, FailureKind::Failed] {
         let waiting = WaitingLuns::default();
         set(&waiting, &configuration(1), &[0]);
         let times = Arc::new(Mutex::new(vec![Instant::now()]));
@@ -69,7 +69,7 @@ async fn attempts_become_rarer() {
             let range = longest / 2..=longest + Duration::from_millis(2);
             assert!(range.contains(pause), "{kind:?}: pause {index} is {pause:?}");
             longest = match kind {
-                FailureKind::Away => (longest * 2).min(PAUSE_MAX),
+                FailureKind::Unavailable => (longest * 2).min(PAUSE_MAX),
                 _ => PAUSE_MAX,
             };
         }
@@ -94,7 +94,7 @@ async fn one_of_two_arrives() {
         if arrives {
             set(&shared, &configuration, &[1]);
         }
-        std::future::ready(if arrives { Ok(()) } else { Err(away()) })
+        std::future::ready(if arrives { Ok(()) } else { Err(unavailable()) })
     };
     retry(&waiting, Duration::from_secs(60), served).await;
     let [other] = &waiting.all()[..] else { panic!("one waits: {:?}", ids(&waiting)) };
@@ -119,7 +119,7 @@ async fn removed_and_changed_luns() {
     let tried = Mutex::new(Vec::new());
     let failed = |lun: WaitingLun| {
         tried.lock().unwrap().push((lun.id, lun.unit.options.read_only));
-        std::future::ready(Err(away()))
+        std::future::ready(Err(unavailable()))
     };
     retry(&waiting, Duration::from_secs(5), failed).await;
     let tried = tried.lock().unwrap();

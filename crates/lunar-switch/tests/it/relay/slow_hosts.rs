@@ -116,8 +116,8 @@ impl MigrationRecord for FreeRecord {
     }
 }
 
-/// Moves the first extent. Returns when the destination is in use; the task ends when the former one
-/// is not.
+/// Moves the first extent. Returns when the destination is in use; the task ends when the former
+/// one is not.
 fn move_first_extent(rig: &Rig) -> JoinHandle<Result<MigrationEnd, Error>> {
     let to = DeviceExtent {
         device: memory(BLOCKS * BLOCK as u64, 512, 512),

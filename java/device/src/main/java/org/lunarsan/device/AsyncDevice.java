@@ -19,10 +19,10 @@ import java.util.concurrent.Executor;
  * buffer's position is its limit after success, and unchanged otherwise. The state of a future that
  * depends on the returned one says nothing about the buffer.
  *
- * <p><b>Giving up.</b> A write whose future is completed by other code may be done all the same,
- * with its original data; later writes and unmaps of these blocks wait until it has ended. The data
- * of such a read are discarded. A transfer that has not begun may be skipped. Implementations
- * return a {@link TransferFuture}, which ensures the order of both.
+ * <p><b>Abandoned transfers.</b> A write whose future is completed by other code may be done
+ * all the same, with its original data; later writes and unmaps of these blocks wait until it has
+ * ended. The data of such a read are discarded. A transfer that has not begun may be skipped.
+ * Implementations return a {@link TransferFuture}, which ensures the order of both.
  *
  * <p>Concurrent requests are done in any order, as calls of several threads are, unless the
  * implementation specifies an order. Actions that depend on a future may run in a thread of the

@@ -10,7 +10,7 @@ import java.util.function.Consumer;
 /** A blocking device whose requests are tasks of an executor. Thread-safe. */
 final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice {
     private final Executor executor;
-    private final GivenUpWrites givenUp = new GivenUpWrites();
+    private final AbandonedWrites abandoned = new AbandonedWrites();
 
     ExecutorAsyncDevice(Device inner, Executor executor) {
         super(inner);
@@ -20,13 +20,13 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
         Objects.requireNonNull(buffer, "buffer");
-        givenUp.await(address, blocks(buffer));
+        abandoned.await(address, blocks(buffer));
         super.write(address, buffer);
     }
 
     @Override
     public void unmap(long address, long blocks) throws DeviceException {
-        givenUp.await(address, blocks);
+        abandoned.await(address, blocks);
         super.unmap(address, blocks);
     }
 
@@ -66,10 +66,10 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
         }
     }
 
-    /** A write for which later ones wait if it is given up while pending. */
+    /** A write for which later ones wait if it is abandoned while pending. */
     private final class Write extends LentTransfer {
         private final long address;
-        private final GivenUpWrites.Range range;
+        private final AbandonedWrites.Range range;
         private final long blocks;
         /** Guarded by the lock of the future. */
         private boolean began;
@@ -78,11 +78,11 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
             super(caller);
             this.address = address;
             blocks = blocks(caller);
-            range = new GivenUpWrites.Range(address, blocks);
+            range = new AbandonedWrites.Range(address, blocks);
         }
 
         void run() throws DeviceException {
-            givenUp.await(address, blocks);
+            abandoned.await(address, blocks);
             write(from -> inner().write(address, from));
         }
 
@@ -94,13 +94,13 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
         @Override
         protected void detach() {
             if (began) {
-                givenUp.add(range);
+                abandoned.add(range);
             }
         }
 
         @Override
         protected void ended() {
-            givenUp.remove(range);
+            abandoned.remove(range);
         }
     }
 

@@ -11,7 +11,7 @@ import java.util.function.Function;
  * gets a buffer of the pool; the caller's buffer is used only while data is copied between them. An
  * {@link AsyncDevice} gets the caller's buffer itself, and releases it on request.
  *
- * <p>A transfer that is given up before it begins is skipped.
+ * <p>A transfer that is abandoned before it begins is skipped.
  *
  * <p>Threads: the worker that does the transfer, and any that completes the future.
  */
@@ -83,7 +83,7 @@ class LentTransfer extends TransferFuture {
         }
     }
 
-    /** Copies the caller's data; false when the transfer was given up. */
+    /** Copies the caller's data; false when the transfer was abandoned. */
     final boolean copyTo(ByteBuffer data) {
         return whileLent(() -> {
             data.put(view.duplicate());
@@ -91,7 +91,7 @@ class LentTransfer extends TransferFuture {
         });
     }
 
-    /** Copies the data of a read to the caller, unless the transfer was given up. */
+    /** Copies the data of a read to the caller, unless the transfer was abandoned. */
     final void fill(ByteBuffer data) {
         whileLent(() -> view.duplicate().put(data));
     }

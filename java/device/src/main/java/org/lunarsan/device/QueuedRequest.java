@@ -15,7 +15,7 @@ final class QueuedRequest {
     final long blocks;
     /** Buffer of the caller; null without data. */
     final ByteBuffer buffer;
-    /** The future of a transfer that its caller may give up; null: no other buffer is needed. */
+    /** The future of a transfer that its caller may abandon; null: no other buffer is needed. */
     final LentTransfer transfer;
     final CompletableFuture<Void> done;
     /** Set for a prefetch by the device itself. */
@@ -112,7 +112,7 @@ final class QueuedRequest {
         }
     }
 
-    /** Copies the data of a write; false when it was given up. */
+    /** Copies the data of a write; false when it was abandoned. */
     boolean copyTo(ByteBuffer data) {
         if (transfer != null) {
             return transfer.copyTo(data);

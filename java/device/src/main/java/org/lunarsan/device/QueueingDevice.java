@@ -27,7 +27,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * {@linkplain #losses() may have lost} writes, {@linkplain #staleReads() reads may be stale}, or a
  * flush failed, prefetched blocks are dropped.
  *
- * <p><b>Buffers.</b> A transfer that is given up before it begins is skipped. The four transfers
+ * <p><b>Buffers.</b> A transfer that is abandoned before it begins is skipped. The four transfers
  * get the buffers of callers that wait, and otherwise memory of this class: the data of
  * {@link #readAsync} and {@link #writeAsync} is copied once, unless the inner device is an
  * {@link AsyncDevice}, which releases buffers on request.

@@ -27,7 +27,7 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     private final int limit;
     private boolean isBack;
     /** Set when other code completes the future: the device's result does not count any more. */
-    private boolean isGivenUp;
+    private boolean isAbandoned;
     private boolean isEnded;
     /** The failure of the transfer; null: success. */
     private Throwable failure;
@@ -65,17 +65,17 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
 
     /**
      * Takes the buffer back for other code that completes the future. The first completion
-     * determines the result: otherwise a read that was given up could succeed, with nothing in its
+     * determines the result: otherwise a read that was abandoned could succeed, with nothing in its
      * buffer.
      *
      * @return false when the transfer has ended before, and the future with it
      */
-    private boolean giveUp() {
+    private boolean abandon() {
         lock.lock();
         try {
             if (!isEnded) {
                 takeBack();
-                isGivenUp = true;
+                isAbandoned = true;
                 return true;
             }
         } finally {
@@ -161,7 +161,7 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
                 caller.limit(limit).position(limit);
             }
             isBack = true;
-            others = isGivenUp;
+            others = isAbandoned;
             if (!isEnded) {
                 failure = why;
                 isEnded = true;
@@ -177,17 +177,17 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
 
     @Override
     public boolean complete(Void nothing) {
-        return giveUp() && super.complete(nothing);
+        return abandon() && super.complete(nothing);
     }
 
     @Override
     public boolean completeExceptionally(Throwable why) {
-        return giveUp() && super.completeExceptionally(why);
+        return abandon() && super.completeExceptionally(why);
     }
 
     @Override
     public boolean cancel(boolean mayInterrupt) {
-        giveUp();
+        abandon();
         return super.cancel(mayInterrupt);
     }
 
@@ -195,7 +195,7 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     public CompletableFuture<Void> completeAsync(Supplier<? extends Void> by, Executor executor) {
         Objects.requireNonNull(by, "by");
         Objects.requireNonNull(executor, "executor");
-        if (!giveUp()) {
+        if (!abandon()) {
             return this;
         }
         try {
@@ -209,13 +209,13 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
 
     @Override
     public void obtrudeValue(Void nothing) {
-        giveUp();
+        abandon();
         super.obtrudeValue(nothing);
     }
 
     @Override
     public void obtrudeException(Throwable why) {
-        giveUp();
+        abandon();
         super.obtrudeException(why);
     }
 }

@@ -39,7 +39,7 @@ class TransferFutureTest {
         List<Runnable> later = new ArrayList<>();
         Read read = new Read();
         read.completeAsync(() -> {
-            throw new CancellationException("given up");
+            throw new CancellationException("abandoned");
         }, later::add);
         read.end(null);
         assertFalse(read.isDone(), "the buffer was taken back before the end");
@@ -50,7 +50,7 @@ class TransferFutureTest {
     }
 
     /**
-     * Fault: likewise, a write that was given up before it began, and was skipped, succeeded: it
+     * Fault: likewise, a write that was abandoned before it began, and was skipped, succeeded: it
      * was lost silently, and a successful flush did not change that.
      */
     @Test
@@ -63,12 +63,12 @@ class TransferFutureTest {
             ByteBuffer data = ByteBuffer.allocate(512).put(0, (byte) 1);
             CompletableFuture<Void> write = async.writeAsync(3, data);
             write.completeAsync(() -> {
-                throw new CancellationException("given up");
+                throw new CancellationException("abandoned");
             }, later::add);
             tasks.getFirst().run();
             byte[] found = new byte[512];
             disk.read(3, found);
-            assertEquals(0, found[0], "given up before it began");
+            assertEquals(0, found[0], "abandoned before it began");
             assertFalse(write.isDone());
             later.getFirst().run();
             assertTrue(write.isCompletedExceptionally());
@@ -76,11 +76,11 @@ class TransferFutureTest {
     }
 
     /**
-     * Fault: likewise, a future that was given up after the end of its transfer failed, with its
+     * Fault: likewise, a future that was abandoned after the end of its transfer failed, with its
      * buffer's position at the limit: a caller that tried again wrote nothing.
      */
     @Test
-    void anEndedTransferIsNotGivenUp() throws Exception {
+    void anEndedTransferIsNotAbandoned() throws Exception {
         boolean[] gaveUp = {true, true};
         Read read = new Read() {
             @Override
@@ -98,7 +98,7 @@ class TransferFutureTest {
 
     /** Goal: the same for a failed transfer: the device's failure is reported. */
     @Test
-    void aFailedTransferIsNotGivenUp() {
+    void aFailedTransferIsNotAbandoned() {
         Read read = new Read() {
             @Override
             protected void ended() {

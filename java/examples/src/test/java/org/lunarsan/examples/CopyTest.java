@@ -175,7 +175,7 @@ final class CopyTest {
 
     /**
      * Fault: a session that was lost in the middle failed the copy to a LUN with a write cache. The
-     * copy gives up if the cache is lost each time.
+     * copy fails if the cache is lost each time.
      */
     @Test
     void writesLostByACacheAreCopiedAgain(@TempDir Path folder) throws IOException {

@@ -72,7 +72,7 @@ final class UncertainWrites {
         }
     }
 
-    /** Removes a write that was answered or given up. */
+    /** Removes a write that was answered or abandoned. */
     void replayed(long number) {
         lock.lock();
         try {

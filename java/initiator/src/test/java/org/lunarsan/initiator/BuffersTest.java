@@ -277,14 +277,14 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: a write that its caller gave up by orTimeout sent data that the caller put into the
+     * Fault: a write that its caller abandoned by orTimeout sent data that the caller put into the
      * buffer afterwards.
      *
      * <p>Goal: the caller owns the buffer once the future is complete, however it was completed:
      * the disk gets the data of the write whenever the target solicits it.
      */
     @Test
-    void aWriteGivenUpSendsItsOwnData() throws Exception {
+    void anAbandonedWriteSendsItsOwnData() throws Exception {
         target.offer = target.offer.toBuilder().initialR2t(true).immediateData(false)
                 .maxBurstBytes(16 << 10).maxOutstandingR2t(1).build();
         open(IscsiOptions.builder().dataDigest(Digest.CRC32C, Digest.NONE).build());
@@ -309,13 +309,13 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: a write that its caller gave up could overwrite a later write.
+     * Fault: a write that its caller abandoned could overwrite a later write.
      *
      * <p>Goal: a later write to the same blocks is not sent before the first has ended, in another
      * session if need be; writes to other blocks do not wait.
      */
     @Test
-    void laterWritesWaitForOneGivenUp() throws Exception {
+    void laterWritesWaitForAnAbandonedOne() throws Exception {
         for (boolean lost : new boolean[] {false, true}) {
             Held held = new Held(WRITE);
             CompletableFuture<Void> first =
@@ -346,7 +346,7 @@ final class BuffersTest {
      * <p>Goal: a PDU that was partly written to the socket is continued from a copy.
      */
     @Test
-    void aWriteGivenUpWhileTheSocketIsFullSendsItsOwnData() throws Exception {
+    void anAbandonedWriteWhileTheSocketIsFullSendsItsOwnData() throws Exception {
         int bytes = 200 << 10;
         int writes = 64;
         byte[][] data = new byte[writes][bytes];
@@ -382,12 +382,12 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: data of a read that its caller gave up arrived in the buffer later.
+     * Fault: data of a read that its caller abandoned arrived in the buffer later.
      *
      * <p>Goal: no data arrives in the buffer once the future is complete.
      */
     @Test
-    void aReadGivenUpTouchesNothing() throws Exception {
+    void anAbandonedReadTouchesNothing() throws Exception {
         Arrays.fill(target.disk, 0, 1 << 20, (byte) 0x55);
         for (Digest digest : Digest.values()) {
             open(IscsiOptions.builder().dataDigest(digest).build());

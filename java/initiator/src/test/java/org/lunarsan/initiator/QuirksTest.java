@@ -192,13 +192,13 @@ final class QuirksTest {
         }
         assertFalse(quirks.noteRetry("h", 2, "in a row", now));
         assertEquals(2, quirks.connections());
-        quirks.noteLoss("h", "the target was away", now);
+        quirks.noteLoss("h", "the target was unreachable", now);
         for (int time = 0; time < 2 * Quirks.JOIN_LOSSES_MAX; time++) {
             quirks.noteJoinedEnd("h", 0, "soon", now);
             quirks.noteJoinedEnd("h", Quirks.JOIN_LOSS_NANOS, "it lasted", now);
         }
         quirks.noteJoinedEnd("h", 0, "soon", now);
-        quirks.noteJoinedEnd("h", 0, "the target was away", now);
+        quirks.noteJoinedEnd("h", 0, "the target was unreachable", now);
         quirks.forgetLosses();
         for (int time = 0; time < Quirks.ORDER_LOSSES_MAX; time++) {
             assertEquals(2, quirks.connections());
@@ -317,8 +317,8 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: findings about a target were kept for good, also if the target was away and came back
-     * as a newer version.
+     * Fault: findings about a target were kept for good, also if the target was unreachable and
+     * came back as a newer version.
      *
      * <p>Goal: after a failed login without TaskReporting and iSCSIProtocolLevel, the next login
      * names them.

@@ -210,7 +210,7 @@ final class Mirror {
                     sent = true;
                     failed = Parallel.runBehind(memberWait, operation, targets.get(), work);
                     if (failed.stream().anyMatch(Mirror::isLate)) {
-                        work.givenUp();
+                        work.detached();
                     }
                 }
             } finally {

@@ -78,7 +78,7 @@ final class MirrorClosing {
     private List<Parallel.Failed<MirrorMember>> closeMembers() {
         List<MirrorMember> there =
                 membership.members().stream().filter(member -> member.device != null).toList();
-        // First: a call given up on one member must not continue on another.
+        // First: a detached call of one member must not continue on another.
         there.forEach(member -> member.device.shut());
         return Parallel.runWithin(
                 limit, Operation.CLOSE, there, member -> member.device.close());

@@ -146,7 +146,7 @@ final class MirrorMember implements Parallel.Busy {
     }
 
     /**
-     * True when a change that was given up has not ended: it may still reach the blocks, after any
+     * True when a detached change has not ended: it may still reach the blocks, after any
      * later one. Behind the membership lock, held alone: no other changes are pending then.
      */
     boolean isInDoubt() {
@@ -194,7 +194,7 @@ final class MirrorMember implements Parallel.Busy {
         /** Null while no copy is needed. */
         private ByteBuffer copy;
         private final List<CompletableFuture<Void>> lent = new ArrayList<>();
-        private boolean givenUp;
+        private boolean isDetached;
 
         Write(long address, ByteBuffer caller, BufferPool buffers) {
             this.address = address;
@@ -205,14 +205,14 @@ final class MirrorMember implements Parallel.Busy {
 
         /** Ends the write: no member is waited for any more. */
         void end() {
-            if (copy != null && !givenUp) {
+            if (copy != null && !isDetached) {
                 buffers.give(copy);
             }
         }
 
         @Override
-        public void givenUp() {
-            givenUp = true;
+        public void detached() {
+            isDetached = true;
             if (data != copy) {
                 lent.forEach(TransferFuture::takeBack);
             }

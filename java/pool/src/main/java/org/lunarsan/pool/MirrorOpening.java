@@ -47,7 +47,7 @@ final class MirrorOpening {
             // A flush may have failed before the pool was last closed.
             mirror.membership().regionsToRewrite().add(written);
         }
-        if (!readOnly && !placesOfCurrent().equals(found.label().current())) {
+        if (!readOnly && !slotsOfCurrent().equals(found.label().current())) {
             // Before any write that the missing members miss.
             mirror.membership().setCurrent(current);
         }

@@ -30,13 +30,13 @@ final class Parallel {
         }
 
         /**
-         * Called when some member was given up: its work continues, with all resources that it
+         * Called when the work of some member is detached: it continues, with all resources that it
          * uses.
          */
-        default void givenUp() {}
+        default void detached() {}
     }
 
-    /** A member that allows others to be given up behind it. */
+    /** A member that allows the work of others to be detached behind it. */
     interface Busy {
         /** True if the success of this member suffices to bound the wait for others. */
         boolean isEnough();
@@ -95,7 +95,7 @@ final class Parallel {
         }
         await(round.some, Long.MAX_VALUE);
         await(round.open, limit.toNanos());
-        return round.giveUp(members, limit);
+        return round.detachRest(members, limit);
     }
 
     /**
@@ -113,7 +113,7 @@ final class Parallel {
         Round<T> round = new Round<>(operation, work, members.size());
         members.forEach(round::start);
         await(round.open, limit.toNanos());
-        return round.giveUp(members, limit);
+        return round.detachRest(members, limit);
     }
 
     /** One execution of the work on some members. */
@@ -168,7 +168,7 @@ final class Parallel {
             }
         }
 
-        /** Does the work, unless it was given up; counts it as a pending call of the member. */
+        /** Does the work, unless it was detached; counts it as a pending call of the member. */
         void run(T member) {
             // Closing waits for the calls itself.
             Runnable leave = operation != Operation.CLOSE && member instanceof Busy busy
@@ -208,7 +208,7 @@ final class Parallel {
         }
 
         /** Returns the members that failed, and those that have not ended. */
-        List<Failed<T>> giveUp(List<T> members, Duration limit) {
+        List<Failed<T>> detachRest(List<T> members, Duration limit) {
             synchronized (missing) {
                 over = true;
                 for (T member : members) {

@@ -31,7 +31,7 @@ final class Resync {
     private final int number;
     private final CompletableFuture<Void> done = new CompletableFuture<>();
     /** Set when the target was left out, unless a later copy had begun. */
-    private boolean givenUp;
+    private boolean isLeftOut;
 
     private Resync(Mirror mirror, MirrorMember target) {
         this.mirror = mirror;
@@ -59,7 +59,7 @@ final class Resync {
             Log.info(() -> pool + ": the copy to member " + target + " is done; it is current");
             done.complete(null);
         } catch (Throwable failure) {
-            done.completeExceptionally(giveUp(failure));
+            done.completeExceptionally(leaveOut(failure));
         }
     }
 
@@ -168,7 +168,7 @@ final class Resync {
             }
         } catch (LateMemberException late) {
             // Before the blocks are unlocked: a later write to the member could be overwritten.
-            giveUp(late);
+            leaveOut(late);
             throw late;
         } finally {
             held.release();
@@ -259,12 +259,12 @@ final class Resync {
         }
     }
 
-    private Throwable giveUp(Throwable failure) {
-        if (givenUp || target.copies() != number) {
+    private Throwable leaveOut(Throwable failure) {
+        if (isLeftOut || target.copies() != number) {
             // A later copy has begun, or may begin, which this one must not end.
             return failure;
         }
-        givenUp = true;
+        isLeftOut = true;
         target.fail(Parallel.failure(target, Operation.WRITE, failure));
         try {
             if (!mirror.membership().isClosing()) {

@@ -10,7 +10,7 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.testkit.HangingContract;
 
 /**
- * Transfers to pools with hanging members can be given up, with blocking and asynchronous members.
+ * Transfers to pools with hanging members can be abandoned, with blocking and asynchronous members.
  */
 class HangingPoolsTest {
     private static final int STRIPE_BLOCKS = 8;

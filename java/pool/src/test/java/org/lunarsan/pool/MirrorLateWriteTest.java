@@ -25,7 +25,7 @@ import org.lunarsan.device.FaultyDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
-/** Writes that the mirror has given up, and that reach their member later. */
+/** Writes that the mirror has detached, and that reach their member later. */
 @Timeout(value = 60, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorLateWriteTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / BLOCK;

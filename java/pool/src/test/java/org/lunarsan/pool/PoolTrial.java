@@ -8,8 +8,8 @@ import java.util.SplittableRandom;
 
 /**
  * Mirrors under faults of several members at once, with several writing threads, caches on top, and
- * transfers that are given up; {@code scripts/java-trial} runs it. Each read is checked against the
- * possible versions of a block, and at the end of a round the members are compared.
+ * transfers that are abandoned; {@code scripts/java-trial} runs it. Each read is checked against
+ * the possible versions of a block, and at the end of a round the members are compared.
  *
  * <p>A seed repeats the random choices, though not the order of the threads.
  */

@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.LongAdder;
 final class TrialCounts {
     final LongAdder writes = new LongAdder();
     final LongAdder writesFailed = new LongAdder();
-    final LongAdder givenUp = new LongAdder();
+    final LongAdder abandoned = new LongAdder();
     final LongAdder reads = new LongAdder();
     final LongAdder readsFailed = new LongAdder();
     final LongAdder flushes = new LongAdder();
@@ -24,8 +24,9 @@ final class TrialCounts {
 
     @Override
     public String toString() {
-        return writes + " writes acknowledged, " + writesFailed + " failed or given up (" + givenUp
-                + " given up), " + reads + " reads checked, " + readsFailed + " failed, "
+        return writes + " writes acknowledged, " + writesFailed + " failed or abandoned ("
+                + abandoned + " abandoned), " + reads + " reads checked, " + readsFailed
+                + " failed, "
                 + flushes + " flushes, " + flushesFailed + " failed, " + faults + " faults, "
                 + losses + " losses counted, " + openings + " openings, " + comparisons
                 + " comparisons of all members";

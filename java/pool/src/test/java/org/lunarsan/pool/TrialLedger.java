@@ -102,15 +102,15 @@ final class TrialLedger {
     }
 
     /**
-     * Ends a write, or records that it was given up; unless it was done, it may have written each
-     * of its blocks. A write that is done follows all that were given up.
+     * Ends a write, or records that it was abandoned; unless it was done, it may have written each
+     * of its blocks. A write that is done follows all that were abandoned.
      */
     synchronized void endWrite(
-            int first, int count, boolean done, boolean givenUp, long lossesBefore) {
-        note(done ? "written" : givenUp ? "given up" : "not written", first, count);
+            int first, int count, boolean done, boolean abandoned, long lossesBefore) {
+        note(done ? "written" : abandoned ? "abandoned" : "not written", first, count);
         for (int block = first; block < first + count; block++) {
             Block one = blocks[block];
-            one.restless = !done && (givenUp || one.restless);
+            one.restless = !done && (abandoned || one.restless);
             if (done && losses == lossesBefore) {
                 one.low = one.dropped + one.versions.size() - 1;
             }

@@ -395,7 +395,7 @@ final class TrialRound {
         private final int number;
         private final Random random;
         /** Buffer of an abandoned read, which the device must not touch. */
-        private ByteBuffer givenUp;
+        private ByteBuffer abandoned;
 
         Worker(int number, Random random) {
             this.number = number;
@@ -461,13 +461,13 @@ final class TrialRound {
             int version = counts.nextVersion();
             ByteBuffer data = buffer(blocks, version);
             long losses = ledger.beginWrite(first, blocks, version);
-            boolean[] givenUp = new boolean[1];
+            boolean[] abandoned = new boolean[1];
             boolean done = random.nextBoolean() ? waitedWrite(first, data)
-                    : settle(front.writeAsync(first, data), () -> givenUp[0] = true);
+                    : settle(front.writeAsync(first, data), () -> abandoned[0] = true);
             // The buffer is ours again, however the write has ended.
             fill(data, TrialLedger.NOISE);
-            ledger.endWrite(first, blocks, done, givenUp[0], losses);
-            counts.givenUp.add(givenUp[0] ? 1 : 0);
+            ledger.endWrite(first, blocks, done, abandoned[0], losses);
+            counts.abandoned.add(abandoned[0] ? 1 : 0);
             (done ? counts.writes : counts.writesFailed).increment();
             toWrite.decrementAndGet();
         }
@@ -482,7 +482,7 @@ final class TrialRound {
         }
 
         private void readAsync() throws InterruptedException {
-            checkGivenUp();
+            checkAbandoned();
             int first = address(number);
             int blocks = 1 + random.nextInt(LENGTH_MAX);
             ByteBuffer into = buffer(blocks, TrialLedger.NOISE);
@@ -492,36 +492,36 @@ final class TrialRound {
                 judge(look, into.flip(), true);
             } else {
                 fill(into, TrialLedger.NOISE);
-                givenUp = into;
+                abandoned = into;
             }
         }
 
-        private void checkGivenUp() {
-            for (int at = 0; givenUp != null && at < givenUp.capacity(); at += Integer.BYTES) {
-                if (givenUp.getInt(at) != TrialLedger.NOISE) {
-                    throw new TrialLedger.Violation("a read that was given up went on");
+        private void checkAbandoned() {
+            for (int at = 0; abandoned != null && at < abandoned.capacity(); at += Integer.BYTES) {
+                if (abandoned.getInt(at) != TrialLedger.NOISE) {
+                    throw new TrialLedger.Violation("a read that was abandoned went on");
                 }
             }
         }
 
         /** Waits for a transfer, or gives it up after some time. */
-        private boolean settle(CompletableFuture<Void> transfer, Runnable onGivingUp)
+        private boolean settle(CompletableFuture<Void> transfer, Runnable onAbandon)
                 throws InterruptedException {
             boolean bounded = random.nextBoolean();
             if (bounded) {
                 transfer.orTimeout(random.nextInt(5000), TimeUnit.MICROSECONDS);
             } else if (random.nextInt(16) == 0 && transfer.cancel(false)) {
-                onGivingUp.run();
+                onAbandon.run();
             }
             try {
                 transfer.get();
                 return true;
             } catch (ExecutionException failed) {
                 if (failed.getCause() instanceof TimeoutException) {
-                    onGivingUp.run();
+                    onAbandon.run();
                 }
                 return false;
-            } catch (CancellationException givenUp) {
+            } catch (CancellationException abandoned) {
                 return false;
             }
         }

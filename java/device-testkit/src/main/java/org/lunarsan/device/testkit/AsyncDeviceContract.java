@@ -28,10 +28,10 @@ import org.lunarsan.device.UnalignedException;
  * <p>JUnit creates an object for each test; the tests start threads of their own.
  */
 public abstract class AsyncDeviceContract extends DeviceContract {
-    /** Blocks of a long transfer that is given up: more than one command of most devices. */
-    private static final int GIVEN_UP_BLOCKS_MAX = 1024;
+    /** Blocks of a long transfer that is abandoned: more than one command of most devices. */
+    private static final int ABANDONED_BLOCKS_MAX = 1024;
 
-    private static final int GIVEN_UP_ROUNDS = 20;
+    private static final int ABANDONED_ROUNDS = 20;
 
     /** For subclasses. */
     protected AsyncDeviceContract() {}
@@ -140,9 +140,9 @@ public abstract class AsyncDeviceContract extends DeviceContract {
      * several lengths and kinds.
      */
     private void withEachExternalCompletion(CompletionStep step) {
-        int most = (int) Math.min(device.blockCount() - 1, GIVEN_UP_BLOCKS_MAX);
+        int most = (int) Math.min(device.blockCount() - 1, ABANDONED_BLOCKS_MAX);
         Seed.run(random -> {
-            for (int round = 0; round < GIVEN_UP_ROUNDS; round++) {
+            for (int round = 0; round < ABANDONED_ROUNDS; round++) {
                 for (ExternalCompletion completion : ExternalCompletion.values()) {
                     int blocks = round % 2 == 0 ? most : 1 + random.nextInt(8);
                     int bytes = blocks * device.blockSize();
@@ -175,14 +175,14 @@ public abstract class AsyncDeviceContract extends DeviceContract {
 
     /**
      * Fault: data that a caller put into its buffer after orTimeout or cancel was written to the
-     * disk; and a write that was given up could end after a later one to the same block.
+     * disk; and a write that was abandoned could end after a later one to the same block.
      *
      * <p>Goal: each block is as before, or has the data of the abandoned write, and a later write
      * wins. The later write waits for the first one, so that both are over when it returns.
      */
     @Test
     @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
-    void aWriteGivenUpSendsNothingElse() {
+    void anAbandonedWriteSendsNothingElse() {
         List<Integer> positions = new ArrayList<>();
         withEachExternalCompletion((completion, buffer, nanos) -> {
             int blocks = buffer.remaining() / device.blockSize();
@@ -215,7 +215,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
      */
     @Test
     @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
-    void aReadGivenUpFillsNothing() throws Exception {
+    void anAbandonedReadFillsNothing() throws Exception {
         device.write(0, filled(0x55, (int) device.blockCount()));
         List<ByteBuffer> buffers = new ArrayList<>();
         List<Integer> positions = new ArrayList<>();

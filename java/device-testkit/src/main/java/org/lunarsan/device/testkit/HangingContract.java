@@ -24,7 +24,7 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
 /**
- * The contract of {@link AsyncDevice} for transfers that are given up while an inner device hangs,
+ * The contract of {@link AsyncDevice} for transfers that are abandoned while an inner device hangs,
  * as tests. The tests create the inner devices.
  *
  * <p>JUnit creates an object for each test; the tests start threads of their own.
@@ -41,7 +41,7 @@ public abstract class HangingContract {
     private static final int COLD = 1024;
     private static final int COLD_STEP = 64;
 
-    private final List<FaultyDevice> inside = new ArrayList<>();
+    private final List<FaultyDevice> innerDevices = new ArrayList<>();
     private AsyncDevice device;
 
     /** For subclasses. */
@@ -50,11 +50,11 @@ public abstract class HangingContract {
     /**
      * Creates the device under test.
      *
-     * @param inside the inner devices, closed and blank; each hangs when a test requires it
+     * @param innerDevices the inner devices, closed and blank; each hangs when a test requires it
      * @return closed; the contract opens and closes it
      * @throws Exception when it cannot be created
      */
-    protected abstract AsyncDevice make(List<? extends Device> inside) throws Exception;
+    protected abstract AsyncDevice make(List<? extends Device> innerDevices) throws Exception;
 
     /**
      * Number of inner devices.
@@ -68,11 +68,11 @@ public abstract class HangingContract {
     @BeforeEach
     void openDevice() throws Exception {
         for (int index = 0; index < insideCount(); index++) {
-            inside.add(new FaultyDevice(
-                    new MemoryDevice("inside" + index, new Geometry(BLOCK, INNER_BLOCKS)),
+            innerDevices.add(new FaultyDevice(
+                    new MemoryDevice("inner" + index, new Geometry(BLOCK, INNER_BLOCKS)),
                     index));
         }
-        device = make(inside);
+        device = make(innerDevices);
         device.open();
     }
 
@@ -96,14 +96,14 @@ public abstract class HangingContract {
 
     /** Makes the next such operation of each inner device hang. */
     private void hang(Operation operation) {
-        inside.forEach(one -> one.inject(Fault.of(new Fault.Hang()).on(operation).times(1)));
+        innerDevices.forEach(one -> one.inject(Fault.of(new Fault.Hang()).on(operation).times(1)));
     }
 
     /** Returns when any inner device hangs. */
     private void awaitHanging() throws InterruptedException {
         CountDownLatch any = new CountDownLatch(1);
         List<Thread> waiting = new ArrayList<>();
-        for (FaultyDevice one : inside) {
+        for (FaultyDevice one : innerDevices) {
             waiting.add(Thread.ofVirtual().start(() -> {
                 try {
                     one.awaitHanging(1);
@@ -122,8 +122,8 @@ public abstract class HangingContract {
 
     /** Releases all hanging operations, and makes no more hang. */
     private void goOn() {
-        inside.forEach(FaultyDevice::heal);
-        inside.forEach(FaultyDevice::release);
+        innerDevices.forEach(FaultyDevice::heal);
+        innerDevices.forEach(FaultyDevice::release);
     }
 
     private interface Call {
@@ -143,36 +143,36 @@ public abstract class HangingContract {
         return done;
     }
 
-    private ByteBuffer buffer(ExternalCompletion way) {
-        return way.ordinal() % 2 == 0
+    private ByteBuffer buffer(ExternalCompletion completion) {
+        return completion.ordinal() % 2 == 0
                 ? ByteBuffer.allocate(LENGTH * BLOCK) : ByteBuffer.allocateDirect(LENGTH * BLOCK);
     }
 
     /**
-     * Goal: a write that is given up ends, even if an inner device hangs. The disk gets the
+     * Goal: a write that is abandoned ends, even if an inner device hangs. The disk gets the
      * original data, or none; later writes to these blocks wait and win, others do not wait.
      */
     @Test
-    void aWriteGivenUpEnds() throws Exception {
-        for (ExternalCompletion way : ExternalCompletion.values()) {
+    void anAbandonedWriteEnds() throws Exception {
+        for (ExternalCompletion completion : ExternalCompletion.values()) {
             device.write(AT, filled(1, LENGTH));
             hang(Operation.WRITE);
-            ByteBuffer buffer = buffer(way);
+            ByteBuffer buffer = buffer(completion);
             fill(buffer, 2);
             CompletableFuture<Void> write = device.writeAsync(AT, buffer);
             awaitHanging();
-            way.apply(write);
-            assertTrue(write.isDone(), () -> way + " did not end it");
-            assertEquals(0, buffer.position(), way::toString);
+            completion.apply(write);
+            assertTrue(write.isDone(), () -> completion + " did not end it");
+            assertEquals(0, buffer.position(), completion::toString);
             fill(buffer, 0x66);
             // Operations that are to hang could otherwise do so elsewhere.
-            inside.forEach(FaultyDevice::heal);
+            innerDevices.forEach(FaultyDevice::heal);
             CompletableFuture<Void> later =
                     device.writeAsync(AT + 2, ByteBuffer.wrap(filled(3, 1)));
             CompletableFuture<Void> waiting = started(() -> device.write(AT + 3, filled(4, 1)));
             device.write(AT + LENGTH, filled(5, 1));
-            assertFalse(later.isDone(), () -> way + ": a later write did not wait");
-            assertFalse(waiting.isDone(), () -> way + ": a call that waits did not");
+            assertFalse(later.isDone(), () -> completion + ": a later write did not wait");
+            assertFalse(waiting.isDone(), () -> completion + ": a call that waits did not");
             goOn();
             later.join();
             waiting.join();
@@ -180,31 +180,32 @@ public abstract class HangingContract {
             device.read(AT, found);
             for (int at = 0; at < 2 * BLOCK; at++) {
                 byte value = found[at];
-                assertTrue(value == 1 || value == 2, () -> way + " let the disk get " + value);
-                assertEquals(found[at - at % BLOCK], value, () -> way + ": a torn block");
+                assertTrue(value == 1 || value == 2,
+                        () -> completion + " let the disk get " + value);
+                assertEquals(found[at - at % BLOCK], value, () -> completion + ": a torn block");
             }
             for (int at = 2 * BLOCK; at < found.length; at++) {
-                assertEquals(at / BLOCK + 1, found[at], way + ", byte " + at);
+                assertEquals(at / BLOCK + 1, found[at], completion + ", byte " + at);
             }
         }
     }
 
-    /** Goal: a read that is given up ends then, and leaves its buffer alone. */
+    /** Goal: a read that is abandoned ends then, and leaves its buffer alone. */
     @Test
-    void aReadGivenUpLeavesItsBuffer() throws Exception {
+    void anAbandonedReadLeavesItsBuffer() throws Exception {
         List<ByteBuffer> buffers = new ArrayList<>();
-        for (ExternalCompletion way : ExternalCompletion.values()) {
-            int address = COLD + way.ordinal() * COLD_STEP;
+        for (ExternalCompletion completion : ExternalCompletion.values()) {
+            int address = COLD + completion.ordinal() * COLD_STEP;
             hang(Operation.READ);
-            ByteBuffer buffer = buffer(way);
+            ByteBuffer buffer = buffer(completion);
             CompletableFuture<Void> read = device.readAsync(address, buffer);
             awaitHanging();
-            way.apply(read);
-            assertTrue(read.isDone(), () -> way + " did not end it");
-            assertEquals(0, buffer.position(), way::toString);
+            completion.apply(read);
+            assertTrue(read.isDone(), () -> completion + " did not end it");
+            assertEquals(0, buffer.position(), completion::toString);
             fill(buffer, 0x11);
             buffers.add(buffer);
-            inside.forEach(FaultyDevice::heal);
+            innerDevices.forEach(FaultyDevice::heal);
             device.write(AT, filled(1, 1));
             goOn();
         }
@@ -217,18 +218,18 @@ public abstract class HangingContract {
         device.open();
     }
 
-    /** Goal: a flush and an unmap that are given up end; the next ones do their work. */
+    /** Goal: a flush and an unmap that are abandoned end; the next ones do their work. */
     @Test
     void transfersWithoutABufferEnd() throws Exception {
-        for (ExternalCompletion way : ExternalCompletion.values()) {
+        for (ExternalCompletion completion : ExternalCompletion.values()) {
             device.write(AT, filled(1, LENGTH));
             for (Operation operation : List.of(Operation.FLUSH, Operation.UNMAP)) {
                 hang(operation);
                 CompletableFuture<Void> future = operation == Operation.FLUSH
                         ? device.flushAsync() : device.unmapAsync(AT, 1);
                 awaitHanging();
-                way.apply(future);
-                assertTrue(future.isDone(), () -> way + " did not end " + operation);
+                completion.apply(future);
+                assertTrue(future.isDone(), () -> completion + " did not end " + operation);
                 goOn();
             }
             device.unmap(AT, LENGTH);
@@ -262,9 +263,9 @@ public abstract class HangingContract {
         assertEquals(2, found[0]);
     }
 
-    /** Goal: closing ends, whatever was given up before, and no write follows. */
+    /** Goal: closing ends, whatever was abandoned before, and no write follows. */
     @Test
-    void closingEndsAfterSomethingWasGivenUp() throws Exception {
+    void closingEndsAfterAbandonedTransfers() throws Exception {
         device.write(AT, filled(1, LENGTH));
         device.flush();
         hang(Operation.WRITE);

@@ -8,7 +8,7 @@ import org.lunarsan.device.CoalescingDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.QueueOptions;
 
-/** Transfers to every device of the module can be given up, for any inner device. */
+/** Transfers to every device of the module can be abandoned, for any inner device. */
 class HangingDevicesTest {
     private static final long CACHE_BYTES = 1 << 20;
 

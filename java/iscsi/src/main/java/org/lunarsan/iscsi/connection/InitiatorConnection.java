@@ -390,8 +390,8 @@ public final class InitiatorConnection {
     }
 
     /**
-     * Called when the socket failed under the writer, or the driver gives up. Requests held by the
-     * reader or the writer complete when they release them.
+     * Called when the socket failed under the writer, or the driver ends the connection. Requests
+     * held by the reader or the writer complete when they release them.
      */
     public void onLost() {
         synchronized (lock) {

@@ -4,7 +4,7 @@ import static org.lunarsan.iscsi.login.LoginState.NO_STAGE;
 
 import java.nio.ByteBuffer;
 import java.util.List;
-import org.lunarsan.iscsi.login.LoginState.Broken;
+import org.lunarsan.iscsi.login.LoginState.LoginViolation;
 import org.lunarsan.iscsi.login.LoginState.ExpectOperational;
 import org.lunarsan.iscsi.pdu.BasicHeader;
 import org.lunarsan.iscsi.pdu.LoginFlags;
@@ -88,7 +88,7 @@ public final class InitiatorLogin {
                     : LoginFlags.OPERATIONAL_NEGOTIATION;
             proposalUnanswered = stage == LoginFlags.OPERATIONAL_NEGOTIATION;
             return say(text, state.proposedStage());
-        } catch (Broken | TextViolation broken) {
+        } catch (LoginViolation | TextViolation broken) {
             return failed(violation(broken.getMessage()));
         }
     }
@@ -117,7 +117,7 @@ public final class InitiatorLogin {
                 return failed(Refusal.of(options, response.status(), text, state.provenBy()));
             }
             return take(response, data);
-        } catch (Broken | TextViolation broken) {
+        } catch (LoginViolation | TextViolation broken) {
             return failed(violation(broken.getMessage()));
         }
     }
@@ -160,7 +160,7 @@ public final class InitiatorLogin {
     }
 
     /** Checks the rules for the header alone. RFC 7143 §6.3, §11.13. */
-    private void judge(int opcode, LoginResponse response) throws Broken {
+    private void judge(int opcode, LoginResponse response) throws LoginViolation {
         responses++;
         require(opcode == Opcode.LOGIN_RESPONSE,
                 "the target answered the login with another PDU than a Login Response");
@@ -183,7 +183,7 @@ public final class InitiatorLogin {
      * Checks that a transit was proposed and goes forward, but not beyond the proposal. RFC 7143
      * §6.3.
      */
-    private void judgeTransit(int flags) throws Broken {
+    private void judgeTransit(int flags) throws LoginViolation {
         if ((flags & LoginFlags.TRANSIT) == 0) {
             return;
         }
@@ -195,7 +195,8 @@ public final class InitiatorLogin {
     }
 
     /** Adds a data segment; a complete text is passed to the state. */
-    private LoginStep take(LoginResponse response, ByteBuffer data) throws Broken, TextViolation {
+    private LoginStep take(LoginResponse response, ByteBuffer data)
+            throws LoginViolation, TextViolation {
         boolean more = (response.flags() & LoginFlags.CONTINUE) != 0;
         if (!outgoing.isEmpty()) {
             if (more || data.hasRemaining()) {
@@ -229,7 +230,7 @@ public final class InitiatorLogin {
     }
 
     private Established established(LoginResponse response, LoginState last)
-            throws Broken, TextViolation {
+            throws LoginViolation, TextViolation {
         int known = options.tsih();
         // No connection ever joins a discovery session, and old targets assign no TSIH to it.
         boolean needed = options.sessionType() == SessionType.NORMAL;
@@ -266,9 +267,9 @@ public final class InitiatorLogin {
                 options.cid(), options.cmdSn(), expStatSn), text);
     }
 
-    private static void require(boolean kept, String what) throws Broken {
+    private static void require(boolean kept, String what) throws LoginViolation {
         if (!kept) {
-            throw new Broken(what);
+            throw new LoginViolation(what);
         }
     }
 

@@ -29,7 +29,7 @@ sealed interface LoginState {
 
     /** Handles one complete text of the target; {@code granted} is the stage to which it leads. */
     LoginState handle(LoginOptions options, List<Pair> pairs, int granted, TextBuilder answers)
-            throws Broken, TextViolation;
+            throws LoginViolation, TextViolation;
 
     /** Returns the stage that the next request proposes. */
     int proposedStage();
@@ -50,16 +50,16 @@ sealed interface LoginState {
     }
 
     /** Thrown when the target broke a rule that does not concern text, or did not prove itself. */
-    final class Broken extends Exception {
+    final class LoginViolation extends Exception {
         private static final long serialVersionUID = 1;
 
-        Broken(String what) {
+        LoginViolation(String what) {
             super(what, null, false, false);
         }
     }
 
     /** Returns the state after the first request, whose keys are added to {@code text}. */
-    static LoginState first(LoginOptions options, TextBuilder text) throws Broken {
+    static LoginState first(LoginOptions options, TextBuilder text) throws LoginViolation {
         if (options.chap().isEmpty()) {
             return ExpectOperational.propose(options, text);
         }
@@ -68,8 +68,8 @@ sealed interface LoginState {
         boolean oneSecret = chap.expectTarget()
                 .filter(target -> target.secret().equals(chap.credential().secret())).isPresent();
         if (oneSecret) {
-            throw new Broken("the same secret is used for both directions; set another one for the"
-                    + " target");
+            throw new LoginViolation("the same secret is used for both directions; set another"
+                    + " one for the target");
         }
         // A target that must prove itself cannot choose None.
         text.key(Key.AUTH_METHOD, chap.expectTarget().isPresent() ? "CHAP" : "CHAP,None");
@@ -78,7 +78,7 @@ sealed interface LoginState {
 
     /** Handles one complete text, in any state. */
     default LoginState next(LoginOptions options, List<Pair> pairs, int granted,
-            TextBuilder answers) throws Broken, TextViolation {
+            TextBuilder answers) throws LoginViolation, TextViolation {
         for (Pair pair : pairs) {
             if (pair.key().stage() != stage()) {
                 throw new TextViolation(Kind.WRONG_STAGE, pair.name());
@@ -93,9 +93,9 @@ sealed interface LoginState {
     record ExpectMethod(ChapAnswer chap) implements LoginState {
         @Override
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
-                TextBuilder answers) throws Broken, TextViolation {
+                TextBuilder answers) throws LoginViolation, TextViolation {
             if (pairs.size() != 1 || pairs.getFirst().key() != Key.AUTH_METHOD) {
-                throw new Broken("the target did not select an AuthMethod");
+                throw new LoginViolation("the target did not select an AuthMethod");
             }
             String method = pairs.getFirst().value();
             if (method.equals("CHAP") && granted == NO_STAGE) {
@@ -118,7 +118,7 @@ sealed interface LoginState {
     record ExpectChallenge(ChapAnswer chap) implements LoginState {
         @Override
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
-                TextBuilder answers) throws Broken, TextViolation {
+                TextBuilder answers) throws LoginViolation, TextViolation {
             only(pairs, EnumSet.of(Key.CHAP_A, Key.CHAP_I, Key.CHAP_C));
             ChapAlgorithm algorithm = algorithm(required(pairs, Key.CHAP_A));
             String chapI = required(pairs, Key.CHAP_I);
@@ -132,7 +132,8 @@ sealed interface LoginState {
             }
             Challenge ours = Challenge.fresh(algorithm, options.entropy());
             if (ours.isReflectionOf(theirs)) {
-                throw new Broken("the target used the same CHAP challenge as this initiator");
+                throw new LoginViolation(
+                        "the target used the same CHAP challenge as this initiator");
             }
             answers.key(Key.CHAP_I, ours.identifier());
             answers.key(Key.CHAP_C, ours.text());
@@ -161,7 +162,7 @@ sealed interface LoginState {
             implements LoginState {
         @Override
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
-                TextBuilder answers) throws Broken, TextViolation {
+                TextBuilder answers) throws LoginViolation, TextViolation {
             if (ours == null || chap.expectTarget().isEmpty()) {
                 only(pairs, EnumSet.noneOf(Key.class));
                 return this;
@@ -176,8 +177,8 @@ sealed interface LoginState {
             boolean proven = ours.isAnsweredBy(required(pairs, Key.CHAP_R), expected.secret());
             // Our own response sent back proves nothing: the two secrets differ, see `first`.
             if (!(proven & user.equals(expected.user()))) {
-                throw new Broken("the target failed to authenticate itself; check its CHAP name and"
-                        + " secret, or it is another target");
+                throw new LoginViolation("the target failed to authenticate itself; check its CHAP"
+                        + " name and secret, or it is another target");
             }
             return new ExpectProof(chap, null, null);
         }
@@ -199,12 +200,12 @@ sealed interface LoginState {
 
         @Override
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
-                TextBuilder answers) throws Broken, TextViolation {
+                TextBuilder answers) throws LoginViolation, TextViolation {
             TextBuilder replies = new TextBuilder();
             negotiation.receive(pairs, replies);
             if (granted != NO_STAGE && !replies.isEmpty()) {
                 // RFC 7143 §11.13.6.
-                throw new Broken("the response that ends the stage contains a proposal");
+                throw new LoginViolation("the response that ends the stage contains a proposal");
             }
             answers.append(replies);
             return this;

@@ -15,7 +15,7 @@ import org.lunarsan.bench.report.Verdict;
 import org.lunarsan.bench.server.Disk;
 import org.lunarsan.bench.server.Target;
 import org.lunarsan.bench.table.Contestants;
-import org.lunarsan.bench.table.Rival;
+import org.lunarsan.bench.table.ContestantProcess;
 import org.lunarsan.bench.table.Table;
 import org.lunarsan.bench.table.TargetPair;
 
@@ -84,22 +84,22 @@ public final class Delay {
     private void measure(String who, String window, long windowBytes) throws IOException {
         List<Relay> relays = new ArrayList<>();
         try (TargetPair stand = new TargetPair("lunar", lunar);
-                Rival rival = Contestants.start(who, build)) {
+                ContestantProcess process = Contestants.start(who, build)) {
             for (Target target : stand.targets()) {
                 relays.add(new Relay(target.port(), DELAY, windowBytes));
             }
-            open(rival, stand, relays, Shape.SINGLE);
-            open(rival, stand, relays, Shape.RAID0);
+            open(process, stand, relays, Shape.SINGLE);
+            open(process, stand, relays, Shape.RAID0);
             for (String verb : List.of("write", "read")) {
                 double[] one = new double[rounds];
                 double[] two = new double[rounds];
-                turn(rival, Shape.SINGLE, verb, 0);
-                turn(rival, Shape.RAID0, verb, 0);
+                turn(process, Shape.SINGLE, verb, 0);
+                turn(process, Shape.RAID0, verb, 0);
                 for (int round = 0; round < rounds; round++) {
                     List<Shape> order = List.of(Shape.SINGLE, Shape.RAID0);
                     for (Shape shape : round % 2 == 0 ? order : order.reversed()) {
                         (shape == Shape.SINGLE ? one : two)[round] =
-                                turn(rival, shape, verb, round + 1);
+                                turn(process, shape, verb, round + 1);
                     }
                 }
                 tell(who, window, verb, one, two);
@@ -109,22 +109,22 @@ public final class Delay {
         }
     }
 
-    private static void open(Rival rival, TargetPair stand, List<Relay> relays, Shape shape)
-            throws IOException {
+    private static void open(ContestantProcess process, TargetPair stand, List<Relay> relays,
+            Shape shape) throws IOException {
         List<String> urls = new ArrayList<>();
         for (int at = 0; at < shape.members(); at++) {
             Target target = stand.targets().get(at);
             urls.add(target.url(target.luns().get(shape.ordinal()), relays.get(at).port()));
         }
-        rival.ask(TURN_TIME, "open %s %s %d %s".formatted(shape.word(), shape.word(),
+        process.ask(TURN_TIME, "open %s %s %d %s".formatted(shape.word(), shape.word(),
                 Table.STRIPE_BYTES, String.join(" ", urls)));
     }
 
     /** Returns the mean of a turn in milliseconds. */
-    private static double turn(Rival rival, Shape shape, String verb, int seed)
+    private static double turn(ContestantProcess process, Shape shape, String verb, int seed)
             throws IOException {
-        String[] pairs = rival.ask(TURN_TIME, "turn %s %s %d %d %d %d".formatted(shape.word(), verb,
-                OPERATION_BYTES / Disk.BLOCK_BYTES, TURN, seed,
+        String[] pairs = process.ask(TURN_TIME, "turn %s %s %d %d %d %d".formatted(shape.word(),
+                verb, OPERATION_BYTES / Disk.BLOCK_BYTES, TURN, seed,
                 (Disk.BYTES - SPARE_BYTES) / Disk.BLOCK_BYTES));
         return Arrays.stream(pairs).mapToLong(pair -> Long.parseLong(pair.split(":")[0]))
                 .average().orElseThrow() / NANOS_PER_MILLI;

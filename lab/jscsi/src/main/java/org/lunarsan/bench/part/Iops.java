@@ -17,7 +17,7 @@ import org.lunarsan.bench.report.Verdict;
 import org.lunarsan.bench.server.Disk;
 import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
-import org.lunarsan.bench.table.Rival;
+import org.lunarsan.bench.table.ContestantProcess;
 import org.lunarsan.bench.table.TargetPair;
 
 /**
@@ -67,7 +67,7 @@ public final class Iops {
      */
     public Section run() throws IOException {
         try (TargetPair stand = new TargetPair("lunar", lunar);
-                Rival ours = Contestants.start(Contestants.OURS, build)) {
+                ContestantProcess ours = Contestants.start(Contestants.OURS, build)) {
             String url = stand.urls(Shape.SINGLE, false).getFirst();
             ours.ask(OVERTIME, "open d single 0 " + url);
             for (String way : List.of("futures", "virtual")) {
@@ -86,7 +86,7 @@ public final class Iops {
         return section();
     }
 
-    private static double load(Rival ours, String way, Duration time, int seed)
+    private static double load(ContestantProcess ours, String way, Duration time, int seed)
             throws IOException {
         String[] said = ours.ask(time.plus(OVERTIME), "load d %s %d %d %d %d %d".formatted(way,
                 DEPTH, time.toMillis(), seed, Disk.BYTES / Disk.BLOCK_BYTES,

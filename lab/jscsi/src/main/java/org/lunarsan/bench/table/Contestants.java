@@ -39,14 +39,14 @@ public final class Contestants {
      * @return its process
      * @throws IOException when it does not start, or is not known
      */
-    public static Rival start(String name, Path build) throws IOException {
+    public static ContestantProcess start(String name, Path build) throws IOException {
         if (!ALL.contains(name)) {
             throw new IOException("no contestant is called " + name + "; there are " + ALL);
         }
         if (name.equals(LIBISCSI)) {
-            return new Rival(name, List.of(build.resolve("libiscsi-ops").toString()));
+            return new ContestantProcess(name, List.of(build.resolve("libiscsi-ops").toString()));
         }
-        return new Rival(name, jvm(ContestantMain.class.getName(), name));
+        return new ContestantProcess(name, jvm(ContestantMain.class.getName(), name));
     }
 
     /**

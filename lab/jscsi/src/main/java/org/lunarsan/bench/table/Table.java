@@ -37,7 +37,7 @@ public final class Table implements AutoCloseable {
     private final Plan plan;
     private final Path build;
     private final List<TargetPair> targetPairs = new ArrayList<>();
-    private final Map<String, Rival> rivals = new HashMap<>();
+    private final Map<String, ContestantProcess> processes = new HashMap<>();
     private final List<Cell> cells = new ArrayList<>();
 
     /**
@@ -150,20 +150,20 @@ public final class Table implements AutoCloseable {
     }
 
     /**
-     * Logs in for one turn: the rivals do not answer a target's pings while they are idle, and
+     * Logs in for one turn: the processes do not answer a target's pings while they are idle, and
      * Lunar closes such connections.
      */
     private void loggedIn(TargetPair pair, Cell cell, Work work) throws IOException {
         Shape shape = cell.operation.shape();
-        Rival rival = rival(pair, cell);
+        ContestantProcess process = process(pair, cell);
         try {
-            rival.ask(TURN_TIME, "open %s %s %d %s".formatted(DISK, shape.word(), STRIPE_BYTES,
+            process.ask(TURN_TIME, "open %s %s %d %s".formatted(DISK, shape.word(), STRIPE_BYTES,
                     String.join(" ", pair.urls(shape, hasLabels(cell)))));
             work.run();
-            rival.ask(TURN_TIME, "close");
+            process.ask(TURN_TIME, "close");
         } catch (IOException failed) {
             // The state of the process is unknown; the next turn starts a new one.
-            rival.end();
+            process.end();
             throw failed;
         }
     }
@@ -199,20 +199,20 @@ public final class Table implements AutoCloseable {
         Operation operation = cell.operation;
         String[] words = what.split(" ");
         long range = (Disk.BYTES - SPARE_BYTES) / Disk.BLOCK_BYTES;
-        return rival(pair, cell).ask(TURN_TIME, "%s %s %s %d %s %d".formatted(words[0], DISK,
+        return process(pair, cell).ask(TURN_TIME, "%s %s %s %d %s %d".formatted(words[0], DISK,
                 words.length > 1 ? words[1] : operation.verb(), operation.blocks(), between,
                 range));
     }
 
-    private Rival rival(TargetPair pair, Cell cell) throws IOException {
+    private ContestantProcess process(TargetPair pair, Cell cell) throws IOException {
         String key = pair.name() + " " + cell.contestant;
-        Rival known = rivals.get(key);
+        ContestantProcess known = processes.get(key);
         if (known != null && known.isAlive()) {
             return known;
         }
-        Rival rival = Contestants.start(cell.contestant, build);
-        rivals.put(key, rival);
-        return rival;
+        ContestantProcess process = Contestants.start(cell.contestant, build);
+        processes.put(key, process);
+        return process;
     }
 
     private static void print(String format, Object... values) {
@@ -221,7 +221,7 @@ public final class Table implements AutoCloseable {
 
     @Override
     public void close() {
-        rivals.values().forEach(Rival::close);
+        processes.values().forEach(ContestantProcess::close);
         targetPairs.forEach(TargetPair::close);
     }
 }

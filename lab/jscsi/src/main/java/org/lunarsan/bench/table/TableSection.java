@@ -31,7 +31,7 @@ final class TableSection {
     Section section() {
         List<List<String>> rows = new ArrayList<>();
         for (Operation operation : plan.operations()) {
-            Paper.TABLE.stream().filter(row -> row.operation() == operation)
+            PublishedResult.TABLE.stream().filter(row -> row.operation() == operation)
                     .forEach(row -> rows.add(paperRow(row)));
             cells.stream().filter(cell -> cell.operation == operation)
                     .forEach(cell -> rows.add(row(cell)));
@@ -40,7 +40,7 @@ final class TableSection {
                 notes(), cells.stream().map(TableSection::figures).toList(), goals());
     }
 
-    private static List<String> paperRow(Paper row) {
+    private static List<String> paperRow(PublishedResult row) {
         double half = 1.96 * row.deviation() / Math.sqrt(row.runs());
         return List.of(row.operation().title(), "the paper: " + row.initiator(), number(row.min()),
                 number(row.max()), number(row.mean()), number(row.deviation()),
@@ -121,9 +121,9 @@ final class TableSection {
         List<Verdict> goals = new ArrayList<>();
         for (String server : plan.servers()) {
             for (Operation operation : List.of(Operation.READ_400_KB, Operation.WRITE_8_MB)) {
-                for (String rival : List.of(Contestants.JSCSI, Contestants.JSCSI_LARGE)) {
-                    goals.add(goal("times as fast as " + rival, operation, server, JSCSI_GOAL,
-                            true, rival));
+                for (String contestant : List.of(Contestants.JSCSI, Contestants.JSCSI_LARGE)) {
+                    goals.add(goal("times as fast as " + contestant, operation, server, JSCSI_GOAL,
+                            true, contestant));
                 }
             }
             goals.add(goal("time, of libiscsi's", Operation.READ_400_KB, server, LIBISCSI_GOAL,
@@ -133,9 +133,9 @@ final class TableSection {
     }
 
     private Verdict goal(String what, Operation operation, String server, double wanted,
-            boolean isAtLeast, String rival) {
+            boolean isAtLeast, String contestant) {
         double[] ours = means(operation, server, Contestants.OURS);
-        double[] theirs = means(operation, server, rival);
+        double[] theirs = means(operation, server, contestant);
         double[] ratios = new double[Math.min(ours.length, theirs.length)];
         for (int round = 0; round < ratios.length; round++) {
             ratios[round] = isAtLeast

@@ -40,7 +40,7 @@ class StatisticsTest {
     /** Goal: the paper's confidence intervals follow from its own figures. */
     @Test
     void resultsAgreeWithPublishedExamples() {
-        Paper first = Paper.TABLE.getFirst();
+        PublishedResult first = PublishedResult.TABLE.getFirst();
         double half = 1.96 * first.deviation() / Math.sqrt(first.runs());
         assertEquals(3.08, first.mean() - half, 0.01);
         assertEquals(3.60, first.mean() + half, 0.01);

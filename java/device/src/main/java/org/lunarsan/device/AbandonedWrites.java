@@ -6,10 +6,10 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The blocks of pending writes that their callers have given up. Later changes of these blocks
+ * The blocks of pending writes that their callers have abandoned. Later changes of these blocks
  * wait, because otherwise the older data could replace theirs. Thread-safe.
  */
-final class GivenUpWrites {
+final class AbandonedWrites {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition removed = lock.newCondition();
     /** Guarded by the lock. */

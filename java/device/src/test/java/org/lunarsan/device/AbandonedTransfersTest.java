@@ -18,9 +18,9 @@ import java.util.function.Function;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Transfers that their callers give up while the inner device hangs. */
+/** Transfers that their callers abandon while the inner device hangs. */
 @Timeout(value = 60, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
-class GivenUpTest {
+class AbandonedTransfersTest {
     /** Every asynchronous device of this module. */
     private static final List<Function<Device, AsyncDevice>> KINDS = List.of(
             AsyncDevice::of,
@@ -112,9 +112,9 @@ class GivenUpTest {
         });
     }
 
-    /** Fault: an older write that had been given up could overwrite a later blocking write. */
+    /** Fault: an older write that had been abandoned could overwrite a later blocking write. */
     @Test
-    void callsThatWaitComeAfterAWriteGivenUp() throws Exception {
+    void callsThatWaitComeAfterAnAbandonedWrite() throws Exception {
         withEachKind((disk, memory, device) -> {
             disk.inject(hang(Operation.WRITE));
             CompletableFuture<Void> write =
@@ -173,7 +173,7 @@ class GivenUpTest {
         });
     }
 
-    /** Goal: a transfer that is given up before it begins is never begun. */
+    /** Goal: a transfer that is abandoned before it begins is never begun. */
     @Test
     void anUnstartedCallIsNotExecuted() throws Exception {
         FaultyDevice disk = new FaultyDevice(new MemoryDevice(512, 4096), 0);

@@ -19,7 +19,7 @@ import org.lunarsan.bench.server.Programs;
  *
  * <p>Threads: for one; another reads the output of the process.
  */
-public final class Rival implements AutoCloseable {
+public final class ContestantProcess implements AutoCloseable {
     private static final Duration CLOSE_TIME = Duration.ofSeconds(10);
     private static final String GOOD = "ok";
 
@@ -36,7 +36,7 @@ public final class Rival implements AutoCloseable {
      * @param words the program and its arguments
      * @throws IOException when it does not start
      */
-    public Rival(String name, List<String> words) throws IOException {
+    public ContestantProcess(String name, List<String> words) throws IOException {
         this.name = name;
         process = new ProcessBuilder(Programs.pinned(Programs.CLIENT_CORE, words))
                 .redirectError(ProcessBuilder.Redirect.INHERIT).start();

@@ -1,4 +1,4 @@
-//! Pools with members whose storages are away at the start.
+//! Pools with members whose storages are unreachable at the start.
 
 use crate::common::{
     ELSEWHERE, Scratch, Server, TEST_TIMEOUT, assert_exit, finish, get, json, lunar, pattern,
@@ -14,14 +14,14 @@ const FRONT: &str = "iqn.2026-11.org.lunarsan.test:front";
 const MIB: usize = 1 << 20;
 
 /// A mirror of a file and of a LUN of another server.
-struct AwayRig {
+struct UnreachableRig {
     scratch: Scratch,
     /// The address of the other server.
     address: String,
     api: String,
 }
 
-impl AwayRig {
+impl UnreachableRig {
     fn new(name: &str) -> Self {
         let scratch = Scratch::new(name);
         let address = TcpListener::bind(ELSEWHERE).unwrap().local_addr().unwrap().to_string();
@@ -114,11 +114,11 @@ fn read(front: &Server, bytes: usize) -> Vec<u8> {
     run(&["read", &front.lun(0), "--length", &bytes.to_string()]).stdout
 }
 
-/// Goal: a mirror whose member is away opens without it by permission; when the member returns, it
-/// gets what it has missed without a restart.
+/// Goal: a mirror whose member is unreachable opens without it by permission; when the member
+/// returns, it gets what it has missed without a restart.
 #[test]
 fn a_member_returns_to_a_served_mirror() {
-    let rig = AwayRig::new("pool-return");
+    let rig = UnreachableRig::new("pool-return");
     let front = rig.front("degraded = true\n");
     assert_eq!(rig.pool()["members"][1]["state"], "missing");
     assert_eq!(rig.pool()["others"][0]["state"], "absent");
@@ -139,7 +139,7 @@ fn a_member_returns_to_a_served_mirror() {
     metric("lunar_pool_health{pool=\"p\",state=\"healthy\"} 1");
     metric("lunar_pool_member_missing_bytes{pool=\"p\",slot=\"1\"} 0");
     assert!(printed(&rig.lunar(&["ctl", "status"])).contains("health      good"));
-    // The member that was away has everything: the mirror opens without the other one.
+    // The member that was unreachable has everything: the mirror opens without the other one.
     assert_exit(&front.stop().0, 0);
     std::fs::rename(rig.local(), rig.scratch.path().join("aside.img")).unwrap();
     let front = rig.front("degraded = true\n");
@@ -152,7 +152,7 @@ fn a_member_returns_to_a_served_mirror() {
 /// served when the member returns.
 #[test]
 fn a_pool_waits_for_its_members() {
-    let rig = AwayRig::new("pool-wait");
+    let rig = UnreachableRig::new("pool-wait");
     let front = rig.front("");
     assert_eq!(front.report["waiting"][0]["device"], "pool:p");
     assert_eq!(rig.pool(), Value::Null);
@@ -167,10 +167,10 @@ fn a_pool_waits_for_its_members() {
     assert_exit(&storage.stop().0, 0);
 }
 
-/// Goal: a member that was left out because it was away is not needed at the next start.
+/// Goal: a member that was left out because it was unreachable is not needed at the next start.
 #[test]
 fn a_stale_member_is_not_waited_for() {
-    let rig = AwayRig::new("pool-stale");
+    let rig = UnreachableRig::new("pool-stale");
     let front = rig.front("degraded = true\n");
     let data = pattern(3, 2 * MIB);
     write(&front, &data);
@@ -189,7 +189,7 @@ fn a_stale_member_is_not_waited_for() {
 /// else the mirror waits, and the other LUNs are served.
 #[test]
 fn a_member_that_shows_another_pool_closes_nothing() {
-    let rig = AwayRig::new("pool-foreign");
+    let rig = UnreachableRig::new("pool-foreign");
     let state = rig.scratch.path().join("state");
     std::fs::create_dir(&state).unwrap();
     let state = format!("state = {:?}\n", state.display());
