@@ -12,6 +12,7 @@ mod names;
 mod pictures;
 mod prose;
 mod sections;
+mod terms;
 
 use anyhow::{Context, Result};
 use std::fmt;
@@ -72,6 +73,9 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
     for source in &sources {
         problems.extend(leftovers::check(source));
         problems.extend(sections::check(source, &lists));
+        if source.is_rust() || source.is_java() {
+            problems.extend(terms::check(source));
+        }
         if source.is_rust() {
             problems.extend(lengths::check(source));
             problems.extend(codes::check(source));
