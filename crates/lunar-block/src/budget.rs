@@ -340,7 +340,7 @@ impl MemoryBudget {
         self.reservation(bytes)
     }
 
-    /// Waits until `bytes` can be reserved. Dropping the future gives up the request.
+    /// Waits until `bytes` can be reserved. Dropping the future cancels the request.
     pub(crate) async fn reserve_when_free(
         &self,
         owner: &Arc<MemoryOwner>,
@@ -407,7 +407,7 @@ impl MemoryBudget {
                 let grant = Grant::new(reserved, first.owner);
                 self.shared.waiting.fetch_sub(1, SeqCst);
                 let sender = queue.pop_first();
-                // The request was given up: the reservation goes to the next one.
+                // The request was cancelled: the reservation goes to the next one.
                 if let Some(Err(mut unused)) = sender.map(|sender| sender.send(grant)) {
                     let bytes = unused.take();
                     self.subtract(bytes);

@@ -186,7 +186,7 @@ impl BufferPool {
     }
 
     /// Takes a buffer of exactly `len` bytes as soon as the budget has room for this owner.
-    /// Dropping the future gives up the request.
+    /// Dropping the future cancels the request.
     pub async fn take_when_free(&self, len: usize) -> Buffer {
         if let Some(buffer) = self.try_take(len) {
             return buffer;
@@ -208,7 +208,7 @@ impl BufferPool {
     }
 
     /// Charges memory that lies outside the pool, as soon as the budget has room for this owner.
-    /// Dropping the future gives up the request.
+    /// Dropping the future cancels the request.
     pub async fn charge_when_free(&self, bytes: usize) -> MemoryCharge {
         let reserved = self.budget().reserve_when_free(self.account.owner(), bytes).await;
         MemoryCharge::new(&self.account, reserved)

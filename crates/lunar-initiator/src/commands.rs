@@ -29,7 +29,7 @@ const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest pause that a status qualifier can require.
 const QUALIFIED_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Time from the first busy status on for which a command is sent again, unless the time limit of
-/// commands is shorter. If the unit is served again, the initiators of that server give up after
+/// commands is shorter. If the unit is served again, the initiators of that server stop after
 /// 30 s or later; they send a command again if it ends with BUSY.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 /// Length of the data of READ CAPACITY (16).

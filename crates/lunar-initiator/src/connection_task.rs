@@ -26,8 +26,8 @@ const WORKED_TIME: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct ConnectionTask(pub(crate) ConnectionParts);
 
-/// Aborts the connection's task unless its login was awaited to the end: a login that was given up
-/// must not take the place of a later one.
+/// Aborts the connection's task unless its login was awaited to the end: an abandoned login
+/// must not replace a later one.
 struct LoginGuard(Option<AbortHandle>);
 
 impl Drop for LoginGuard {
@@ -137,7 +137,7 @@ impl ConnectionTask {
         let wanted = || !self.0.session_state.is_over() && !self.0.state.is_retired();
         while wanted() {
             let Some(pause) = retries.next_pause() else {
-                self.give_up(error);
+                self.log_end_of_retries(error);
                 return None;
             };
             let pause = tokio::time::sleep(pause);
@@ -159,7 +159,7 @@ impl ConnectionTask {
     }
 
     /// Logs that the session continues with the remaining connections.
-    fn give_up(&self, error: &Error) {
+    fn log_end_of_retries(&self, error: &Error) {
         if self.0.connector.quirks.report_fewer_once() {
             tracing::warn!(
                 portal = %self.0.address.portal,

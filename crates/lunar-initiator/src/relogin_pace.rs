@@ -40,7 +40,7 @@ impl ReloginPace {
     }
 
     /// Records that the last session was found lost, perhaps again because the attempts to replace
-    /// it were given up. Returns the pause before the next login.
+    /// it have ended. Returns the pause before the next login.
     pub(crate) fn session_lost(&mut self, answered_commands: bool) -> Duration {
         if answered_commands || self.logged_in_at.elapsed() >= LASTING_TIME {
             self.restart();

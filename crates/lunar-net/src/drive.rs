@@ -83,7 +83,7 @@ pub trait ConnectionHandler {
     /// Returns a change of the tap that copies the PDUs. Called in every turn, before anything is
     /// received or sent.
     fn tap(&mut self) -> TapChange {
-        TapChange::Same
+        TapChange::Unchanged
     }
     /// Returns the owner whose share of the core's time the connection uses; `None` if the
     /// connection is not limited.
@@ -114,7 +114,7 @@ pub trait ConnectionHandler {
     /// True when the connection goes on without this handler: [`drive`] ends at the end of a turn
     /// and returns the socket, unless it has failed. Set by the handler in one of its calls;
     /// `poll_work` then returns `Ready`.
-    fn hands_back(&self) -> bool {
+    fn is_detaching(&self) -> bool {
         false
     }
 }
@@ -164,7 +164,7 @@ pub async fn drive<R: ConnectionHandler>(
     let mut timer = pin!(tokio::time::sleep(NO_DEADLINE));
     // The time at which the last turn ended, unless others had theirs since.
     let mut last_end = None;
-    while !handler.is_over() && !handler.hands_back() {
+    while !handler.is_over() && !handler.is_detaching() {
         connection.turns.set_owner(handler.owner());
         if connection.wait_for_turn(handler, &clock).await {
             last_end = None;
@@ -301,7 +301,7 @@ impl Connection {
             if !at_once && !self.turns.may_run() {
                 return Poll::Ready(None);
             }
-            if let TapChange::To(tap) = handler.tap() {
+            if let TapChange::Replace(tap) = handler.tap() {
                 self.inbound.tap.set(tap.clone());
                 self.outbox.set_tap(tap);
             }

@@ -28,8 +28,8 @@ const PASSES_MAX: usize = 4;
 ///
 /// Members are added and end at any time. The group decides nothing about their ends: the shared
 /// state of the handlers makes the others [over](crate::ConnectionHandler::is_over), or has them
-/// [handed back](crate::ConnectionHandler::hands_back), and wakes them. If a member panics, all of
-/// them end, because the shared state may be inconsistent.
+/// [handed back](crate::ConnectionHandler::is_detaching), and wakes them. If a member panics, all
+/// of them end, because the shared state may be inconsistent.
 ///
 /// ```
 /// use lunar_net::SocketGroup;

@@ -10,30 +10,30 @@ use std::task::{Context, Waker};
 /// Its numbers are atomic because the owner of a [`Bytes`] may be dropped by any thread; in a relay
 /// all of them belong to one core.
 #[derive(Debug)]
-pub struct FlightMeter {
+pub struct InFlightMeter {
     bytes_max: usize,
     bytes: AtomicUsize,
-    most_bytes: AtomicUsize,
+    peak_bytes: AtomicUsize,
     /// The meter of the connection, if this is the meter of a task.
-    connection: Option<Arc<FlightMeter>>,
+    connection: Option<Arc<InFlightMeter>>,
     /// Wakers of the tasks that wait for room in a connection.
     waiting: Mutex<Vec<Waker>>,
 }
 
-impl FlightMeter {
+impl InFlightMeter {
     /// Creates the meter of a connection.
-    pub fn of_connection(bytes_max: usize) -> Arc<Self> {
+    pub fn for_connection(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self::new(bytes_max, None))
     }
 
     /// Creates the meter of a task of `connection`.
-    pub fn of_task(bytes_max: usize, connection: &Arc<Self>) -> Arc<Self> {
+    pub fn for_task(bytes_max: usize, connection: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self::new(bytes_max, Some(Arc::clone(connection))))
     }
 
     fn new(bytes_max: usize, connection: Option<Arc<Self>>) -> Self {
-        let (bytes, most_bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { bytes_max, bytes, most_bytes, connection, waiting: Mutex::default() }
+        let (bytes, peak_bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { bytes_max, bytes, peak_bytes, connection, waiting: Mutex::default() }
     }
 
     /// Number of bytes in flight.
@@ -42,8 +42,8 @@ impl FlightMeter {
     }
 
     /// Maximum number of bytes that were in flight at a time.
-    pub fn most_bytes(&self) -> usize {
-        self.most_bytes.load(Ordering::Acquire)
+    pub fn peak_bytes(&self) -> usize {
+        self.peak_bytes.load(Ordering::Acquire)
     }
 
     /// Number of bytes that may be added now.
@@ -60,7 +60,7 @@ impl FlightMeter {
         let mut meter = Some(self);
         while let Some(one) = meter {
             let now = one.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
-            one.most_bytes.fetch_max(now, Ordering::AcqRel);
+            one.peak_bytes.fetch_max(now, Ordering::AcqRel);
             meter = one.connection.as_ref();
         }
         Some(InFlightBytes { meter: Arc::clone(self), bytes })
@@ -91,7 +91,7 @@ impl FlightMeter {
 /// Bytes that count as in flight until this is dropped.
 #[derive(Debug)]
 pub struct InFlightBytes {
-    meter: Arc<FlightMeter>,
+    meter: Arc<InFlightMeter>,
     bytes: usize,
 }
 

@@ -56,7 +56,7 @@ pub use cores::{
 };
 pub use drive::{ConnectionHandler, DrivenSocket, HELD_CHECK_INTERVAL, drive};
 pub use group::{SocketGroup, SocketGroupHandle};
-pub use in_flight::{FlightMeter, InFlightBytes};
+pub use in_flight::{InFlightBytes, InFlightMeter};
 pub use inbound::CopyCount;
 pub use outbox::{COUNTED_DATA_IN_BYTES_MAX, Outbox};
 pub use owner_turns::OwnerId;

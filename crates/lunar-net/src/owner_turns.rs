@@ -126,7 +126,7 @@ struct Owner {
 #[derive(Debug, Default)]
 pub(crate) struct OwnerTurns(Option<(OwnerId, usize)>);
 
-/// Ticket of a waiting connection of an owner; given up on drop.
+/// Ticket of a waiting connection of an owner; released on drop.
 struct Ticket {
     owner: usize,
     number: u64,
@@ -286,7 +286,7 @@ impl Owners {
     }
 
     /// Removes a ticket; returns its waker and that of the next one.
-    fn give_up_ticket(&mut self, index: usize, number: u64) -> (Option<Waker>, Option<Waker>) {
+    fn release_ticket(&mut self, index: usize, number: u64) -> (Option<Waker>, Option<Waker>) {
         let waiting = &mut self.owners[index].waiting;
         let removed = waiting.remove(&number);
         self.waiting -= usize::from(removed.is_some() && waiting.is_empty());
@@ -350,7 +350,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         // Dropping a waker may drop a connection, which needs the table.
         let wakers =
-            OWNERS.try_with(|owners| owners.borrow_mut().give_up_ticket(self.owner, self.number));
+            OWNERS.try_with(|owners| owners.borrow_mut().release_ticket(self.owner, self.number));
         if let Ok((_, Some(first))) = wakers {
             first.wake();
         }

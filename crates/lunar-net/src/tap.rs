@@ -167,9 +167,9 @@ pub struct TappedConnection {
 #[derive(Debug)]
 pub enum TapChange {
     /// No change.
-    Same,
+    Unchanged,
     /// Replaces the tap, from the next PDU on.
-    To(Option<Arc<TappedConnection>>),
+    Replace(Option<Arc<TappedConnection>>),
 }
 
 /// A PDU that is being copied.

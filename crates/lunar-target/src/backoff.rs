@@ -217,7 +217,7 @@ impl Failures {
     }
 
     /// Removes a waiting login if there are too many. Each name that has a credential counts for
-    /// itself, all other names count together. The group with the most logins gives up one; in the
+    /// itself, all other names count together. The group with the most logins loses one; in the
     /// group of other names, the name with the most; of that name, the oldest login.
     fn bound_waiting(&mut self) {
         if self.waiting.len() <= WAITING_MAX {

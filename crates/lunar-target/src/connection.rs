@@ -723,15 +723,15 @@ impl ConnectionHandler for Connection {
 
     fn tap(&mut self) -> TapChange {
         let (Some(known), Some((session, _))) = (&mut self.traced, &self.session) else {
-            return TapChange::Same;
+            return TapChange::Unchanged;
         };
         if *known == session.trace.generation() {
-            return TapChange::Same;
+            return TapChange::Unchanged;
         }
         let ConnectionPath { peer, local, .. } = self.path;
         let tap;
         (*known, tap) = session.trace.tap();
-        TapChange::To(tap.map(|tap| TappedConnection::new(tap, peer, local)))
+        TapChange::Replace(tap.map(|tap| TappedConnection::new(tap, peer, local)))
     }
 
     fn owner(&self) -> Option<OwnerId> {

@@ -144,7 +144,7 @@ pub use streams::{
 };
 pub use tasks::{Execution, ExecutionEnd, ExecutionFuture};
 pub use thin_space::OutOfSpace;
-pub use trace::{NoTrace, TRACES_MAX, Trace};
+pub use trace::{TRACES_MAX, Trace, TraceError};
 pub use unit::{
     ArrivedCommand, CommandData, Job, JudgedCommand, JudgedPlan, NexusAttachment, RefusedCommand,
     Unit, UnitCommon, UnitNexuses, UnitStatistics, Work,

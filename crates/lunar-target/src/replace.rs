@@ -101,7 +101,7 @@ impl Server {
     {
         let (done, result) = oneshot::channel();
         self.cores.spawn(move || async move {
-            let _ = done.send(work().await); // the caller may have given up
+            let _ = done.send(work().await); // the caller may have stopped waiting
         });
         result.await.ok()
     }

@@ -19,7 +19,7 @@ pub const TRACES_MAX: usize = 4;
 
 /// Reason why no trace is begun.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-pub enum NoTrace {
+pub enum TraceError {
     /// There is no such session.
     #[error("the session does not exist")]
     NoSession,
@@ -119,12 +119,12 @@ impl Trace {
         buffers: &BufferPool,
         snap_bytes: usize,
         session: SessionInfo,
-    ) -> Result<Self, NoTrace> {
-        let limit_guard = limit.take().ok_or(NoTrace::TooMany)?;
+    ) -> Result<Self, TraceError> {
+        let limit_guard = limit.take().ok_or(TraceError::TooMany)?;
         let charge = buffers.sibling(MemoryKind::Trace).charge(lunar_net::TAP_BYTES_MAX);
         let (tap, reader) = Tap::new(snap_bytes);
         let (stop, stopped) = oneshot::channel();
-        let number = slot.begin(Active { tap, stop }).ok_or(NoTrace::Traced)?;
+        let number = slot.begin(Active { tap, stop }).ok_or(TraceError::Traced)?;
         Ok(Self {
             reader,
             stopped,

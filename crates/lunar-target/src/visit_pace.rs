@@ -53,19 +53,19 @@ struct VisitTurns {
     current: Option<(OwnerId, Arc<Visitor>)>,
     /// Work since the last yield, at the end of the last turn.
     spent: TimeSpent,
-    /// Owners of the waiting functions, except the current one, by their places.
+    /// Owners of the waiting functions, except the current one, by their positions.
     order: BTreeMap<u64, OwnerId>,
     /// Waiting functions of each owner. No queue is empty.
     queues: HashMap<OwnerId, OwnerQueue>,
-    /// Number of places given so far, in `order` and in the queues.
-    places: u64,
+    /// Number of positions given so far, in `order` and in the queues.
+    positions: u64,
 }
 
 #[derive(Debug, Default)]
 struct OwnerQueue {
     /// Place of the owner in the order of turns; `None` while it is the current one.
-    place: Option<u64>,
-    /// Functions by their places, in the order of their arrival.
+    position: Option<u64>,
+    /// Functions by their positions, in the order of their arrival.
     visitors: BTreeMap<u64, Arc<Visitor>>,
 }
 
@@ -76,12 +76,12 @@ struct TimeSpent {
     time: Duration,
 }
 
-/// A function that makes its visits. It gives up its turn and its places when this is dropped.
+/// A function that makes its visits. Its turn ends, and it leaves the queues, when this is dropped.
 struct Visiting<'a> {
     pace: &'a VisitPace,
     visitor: &'a Arc<Visitor>,
-    /// Places of the function in the queues of its owners.
-    places: HashMap<OwnerId, u64>,
+    /// Positions of the function in the queues of its owners.
+    positions: HashMap<OwnerId, u64>,
     /// Number of owners whose queues the function has entered.
     entered: usize,
     /// Work since the last yield, during a turn of the function.
@@ -153,7 +153,7 @@ impl VisitPace {
 
 impl<'a> Visiting<'a> {
     fn new(pace: &'a VisitPace, visitor: &'a Arc<Visitor>) -> Self {
-        Self { pace, visitor, places: HashMap::new(), entered: 0, spent: None }
+        Self { pace, visitor, positions: HashMap::new(), entered: 0, spent: None }
     }
 
     /// Waits for the next turn of the function.
@@ -168,7 +168,7 @@ impl<'a> Visiting<'a> {
         {
             let owners = lock(&self.visitor.owners);
             for owner in &owners.in_order[self.entered..] {
-                self.places.insert(*owner, turns.enter(*owner, self.visitor));
+                self.positions.insert(*owner, turns.enter(*owner, self.visitor));
             }
             self.entered = owners.in_order.len();
         }
@@ -176,16 +176,16 @@ impl<'a> Visiting<'a> {
             turns.pass_on(); // to this function: no other one waits
         }
         let Some(owner) = turns.turn_of(self.visitor) else { return Poll::Pending };
-        self.places.remove(&owner);
+        self.positions.remove(&owner);
         Poll::Ready(turns.spent)
     }
 
     /// Passes the turn on. The function goes to the end of the queue of the owner whose turn it
-    /// was, and keeps its places in the others.
+    /// was, and keeps its positions in the others.
     fn end_turn(&mut self) {
         let mut turns = self.pace.turns();
         if let Some(owner) = turns.turn_of(self.visitor) {
-            self.places.insert(owner, turns.enter(owner, self.visitor));
+            self.positions.insert(owner, turns.enter(owner, self.visitor));
         }
         self.pass_on(turns);
     }
@@ -207,8 +207,8 @@ impl<'a> Visiting<'a> {
 
 impl VisitTurns {
     fn next_place(&mut self) -> u64 {
-        self.places += 1;
-        self.places
+        self.positions += 1;
+        self.positions
     }
 
     /// Owner whose turn the function has.
@@ -217,25 +217,25 @@ impl VisitTurns {
         Arc::ptr_eq(current, visitor).then_some(*owner)
     }
 
-    /// Gives the function the last place in the queue of `owner`.
+    /// Gives the function the last position in the queue of `owner`.
     fn enter(&mut self, owner: OwnerId, visitor: &Arc<Visitor>) -> u64 {
-        let place = self.next_place();
+        let position = self.next_place();
         let queue = self.queues.entry(owner).or_default();
-        queue.visitors.insert(place, Arc::clone(visitor));
+        queue.visitors.insert(position, Arc::clone(visitor));
         let is_current = self.current.as_ref().is_some_and(|(current, _)| *current == owner);
-        if queue.place.is_none() && !is_current {
-            queue.place = Some(place);
-            self.order.insert(place, owner);
+        if queue.position.is_none() && !is_current {
+            queue.position = Some(position);
+            self.order.insert(position, owner);
         }
-        place
+        position
     }
 
-    /// Takes a place from the queue of `owner`.
-    fn leave(&mut self, owner: OwnerId, place: u64) {
+    /// Takes a position from the queue of `owner`.
+    fn leave(&mut self, owner: OwnerId, position: u64) {
         let Some(queue) = self.queues.get_mut(&owner) else { return };
-        queue.visitors.remove(&place);
+        queue.visitors.remove(&position);
         if queue.visitors.is_empty() {
-            let in_order = queue.place.and_then(|place| self.order.remove(&place));
+            let in_order = queue.position.and_then(|position| self.order.remove(&position));
             debug_assert!(in_order.is_none_or(|removed| removed == owner));
             self.queues.remove(&owner);
         }
@@ -244,16 +244,16 @@ impl VisitTurns {
     /// Ends the turn of the current owner, which goes behind the others if more of its functions
     /// wait. The first function of the next owner has its turn, and is returned.
     fn pass_on(&mut self) -> Option<Arc<Visitor>> {
-        let place = self.next_place();
+        let position = self.next_place();
         if let Some((last, _)) = self.current.take()
             && let Some(queue) = self.queues.get_mut(&last)
         {
-            queue.place = Some(place);
-            self.order.insert(place, last);
+            queue.position = Some(position);
+            self.order.insert(position, last);
         }
         let (_, owner) = self.order.pop_first()?;
         let queue = self.queues.get_mut(&owner)?;
-        queue.place = None;
+        queue.position = None;
         let (_, visitor) = queue.visitors.pop_first()?;
         if queue.visitors.is_empty() {
             self.queues.remove(&owner);
@@ -277,8 +277,8 @@ impl TimeSpent {
 impl Drop for Visiting<'_> {
     fn drop(&mut self) {
         let mut turns = self.pace.turns();
-        for (owner, place) in self.places.drain() {
-            turns.leave(owner, place);
+        for (owner, position) in self.positions.drain() {
+            turns.leave(owner, position);
         }
         self.pass_on(turns);
     }
@@ -404,7 +404,7 @@ mod tests {
         busy[BUSY - 1].end_turn();
         assert!(has_turn(&mut function));
         function.end_turn();
-        assert!(has_turn(&mut function), "it has kept its place in the first queue");
+        assert!(has_turn(&mut function), "it has kept its position in the first queue");
         drop(function);
         assert!(has_turn(&mut busy[0]), "it waits in no queue");
         drop(busy);

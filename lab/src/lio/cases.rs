@@ -149,7 +149,7 @@ impl Case {
                 let skip = match kind {
                     // The next login is the only one.
                     PduKind::LoginRequest | PduKind::LoginResponse => 0,
-                    // A client that loses its connection while it opens a disk gives up, which is
+                    // A client that loses its connection while it opens a disk stops, which is
                     // permitted.
                     PduKind::CommandRead if at == 0 => {
                         OPENING_COMMANDS_MAX + random.below(3) as u32

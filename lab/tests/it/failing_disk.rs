@@ -115,7 +115,7 @@ fn a_disk_that_fails() -> Result<()> {
 /// waits for; a second signal ends it at once, with an error.
 #[test]
 fn a_final_sync_that_takes_long() -> Result<()> {
-    for give_up in [false, true] {
+    for is_signalled_twice in [false, true] {
         let disk = PowerCutDisk::mount("fail-long-sync")?;
         let mut lunar = serve(&disk, &["--cache", "write-back"])?;
         let mut raw = log_in(&lunar, 1)?;
@@ -125,14 +125,14 @@ fn a_final_sync_that_takes_long() -> Result<()> {
         let line = lunar.server().wait_for_line("syncing: 0 of 1 done after", TEST_TIMEOUT)?;
         ensure!(line.contains("disk.img"), "{line}");
         ensure!(lunar.server().is_running()?);
-        if give_up {
+        if is_signalled_twice {
             lunar.server().signal(Signal::TERM)?;
             lunar.server().wait_for_line("SHUTDOWN ABORTED", TEST_TIMEOUT)?;
         }
         drop(held);
         let (good, log) = end(&mut lunar)?;
-        ensure!(good != give_up, "{log}");
-        ensure!(log.contains("acknowledged writes may be lost") == give_up, "{log}");
+        ensure!(good != is_signalled_twice, "{log}");
+        ensure!(log.contains("acknowledged writes may be lost") == is_signalled_twice, "{log}");
     }
     Ok(())
 }

@@ -240,7 +240,7 @@ pub(super) fn refused(error: &PoolError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
         PoolError::InUse { .. } | PoolError::InUnknownUse { .. } => {
-            failure.hint("to give up what the disk holds: lunar pool clear MEMBER-URL")
+            failure.hint("to discard the data of the disk: lunar pool clear MEMBER-URL")
         }
         _ => failure,
     }

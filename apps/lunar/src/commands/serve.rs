@@ -280,8 +280,8 @@ fn portals(args: &Serve) -> Result<Vec<Portal>, Failure> {
             advertise: args.advertise.get(index).cloned(),
             portal_group: args.portal_group.get(index).copied(),
         };
-        if let Some(what) = rules::one_address_two_groups(portals.iter(), &portal) {
-            return Err(Failure::usage(what).hint(rules::ONE_GROUP));
+        if let Some(what) = rules::check_one_portal_group(portals.iter(), &portal) {
+            return Err(Failure::usage(what).hint(rules::PORTAL_GROUP_HINT));
         }
         portals.push(portal);
     }

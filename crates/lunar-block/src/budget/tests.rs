@@ -101,7 +101,7 @@ fn waiting_requests_come_before_new_ones() {
     assert!((&mut waits).now_or_never().is_none());
 }
 
-/// Goal: a request that is given up leaves nothing behind, whether or not it was granted already.
+/// Goal: a request that is cancelled leaves nothing behind, whether or not it was granted already.
 #[test]
 fn dropped_requests_hold_no_memory() {
     let pool = pool();

@@ -724,7 +724,7 @@ fn without_a_runtime() {
         while write.as_mut().poll(&mut context).is_pending() {
             std::thread::park();
         }
-        // A read is begun and given up.
+        // A read is begun and abandoned.
         let mut read = device.read(range, pool.take(4096));
         let _ = read.as_mut().poll(&mut context);
     }

@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 
 /// The result of a change.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-pub struct Changed {
+pub struct ChangeResult {
     /// The change itself.
     #[serde(flatten)]
     pub applied: Applied,
@@ -43,7 +43,7 @@ pub struct Resize {
 /// A request that a unit accepts writes again after a failed sync.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Recover {
+pub struct RecoverRequest {
     /// Confirms that data written since the last successful sync may be lost; the request is
     /// refused without it.
     pub accept_loss: bool,
@@ -51,7 +51,7 @@ pub struct Recover {
 
 /// A unit that accepts writes again.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-pub struct Recovered {
+pub struct RecoverResult {
     /// The target's iSCSI name, as given in the request.
     pub target: String,
     /// The LUN's number.
@@ -88,7 +88,7 @@ pub struct AddTarget {
 
 /// A server that stops.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
-pub struct Stopping {
+pub struct StopResult {
     /// The server's process ID.
     pub process: u32,
 }
@@ -119,56 +119,59 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 pub(super) async fn change(
     served: &ApiState,
     work: impl FnOnce(&Daemon) -> Result<Applied, Failure> + Send + 'static,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     let changed = served.changes.blocking(served, move |served| {
         let applied = work(&served.daemon)?;
-        Ok::<_, Failure>(Changed { applied, toml: served.daemon.toml_of_drift() })
+        Ok::<_, Failure>(ChangeResult { applied, toml: served.daemon.toml_of_drift() })
     });
     Ok(Json(changed.await??))
 }
 
 /// Stops the server: sessions are logged out, commands finish, disks are synced
 #[utoipa::path(post, path = "/stop", tag = "status",
-    responses((status = 200, description = "The server has begun to stop", body = Stopping)))]
-async fn stop(State(served): State<ApiState>, Extension(by): Extension<Caller>) -> Json<Stopping> {
+    responses((status = 200, description = "The server has begun to stop", body = StopResult)))]
+async fn stop(
+    State(served): State<ApiState>,
+    Extension(by): Extension<Caller>,
+) -> Json<StopResult> {
     served.daemon.request_stop(&by);
-    Json(Stopping { process: std::process::id() })
+    Json(StopResult { process: std::process::id() })
 }
 
 /// Adds a target; one that exists with the same settings is left as it is
 #[utoipa::path(post, path = "/targets", tag = "targets", request_body = AddTarget,
-    responses((status = 200, description = "The target is served", body = Changed)))]
+    responses((status = 200, description = "The target is served", body = ChangeResult)))]
 async fn add_target(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     Body(AddTarget { target, persist }, _charge): Body<AddTarget>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| daemon.add_target(&target, persist, &by)).await
 }
 
 /// Removes a target and ends its sessions; its devices stay as they are. Succeeds if there is none
 #[utoipa::path(delete, path = "/targets/{target}", tag = "targets",
     params(("target" = String, Path, description = "The target's iSCSI name"), PersistQuery),
-    responses((status = 200, description = "The target is no longer served", body = Changed)))]
+    responses((status = 200, description = "The target is no longer served", body = ChangeResult)))]
 async fn remove_target(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters(target): PathParameters<String>,
     QueryParameters(PersistQuery { persist }): QueryParameters<PersistQuery>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| daemon.remove_target(&target, persist, &by)).await
 }
 
 /// Adds a LUN
 #[utoipa::path(post, path = "/targets/{target}/luns", tag = "luns", request_body = LunSettings,
     params(("target" = String, Path, description = "The target's iSCSI name")),
-    responses((status = 200, description = "The LUN is served", body = Changed)))]
+    responses((status = 200, description = "The LUN is served", body = ChangeResult)))]
 async fn add_lun(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters(target): PathParameters<String>,
     Body(settings, _charge): Body<LunSettings>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| daemon.add_lun(&target, &settings, &by)).await
 }
 
@@ -179,13 +182,13 @@ async fn add_lun(
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         LunQuery,
     ),
-    responses((status = 200, description = "The LUN is no longer served", body = Changed)))]
+    responses((status = 200, description = "The LUN is no longer served", body = ChangeResult)))]
 async fn remove_lun(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters((target, id)): PathParameters<(String, u16)>,
     QueryParameters(LunQuery { device }): QueryParameters<LunQuery>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| {
         let at = LunSelector { target: &target, id, device: device.as_deref() };
         daemon.remove_lun(&at, &by)
@@ -201,14 +204,14 @@ async fn remove_lun(
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         LunQuery,
     ),
-    responses((status = 200, description = "The LUN has the new size", body = Changed)))]
+    responses((status = 200, description = "The LUN has the new size", body = ChangeResult)))]
 async fn resize(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters((target, id)): PathParameters<(String, u16)>,
     QueryParameters(LunQuery { device }): QueryParameters<LunQuery>,
     Body(resize, _charge): Body<Resize>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| {
         let at = LunSelector { target: &target, id, device: device.as_deref() };
         daemon.resize(&at, resize.size_bytes, resize.shrink, &by)
@@ -218,7 +221,7 @@ async fn resize(
 
 /// Makes a LUN accept writes again after a failed sync
 #[utoipa::path(post, path = "/targets/{target}/luns/{lun}/recover", tag = "luns",
-    request_body = Recover,
+    request_body = RecoverRequest,
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
@@ -227,15 +230,15 @@ async fn resize(
     responses((
         status = 200,
         description = "The LUN accepts writes again; its initiators are notified of the change",
-        body = Recovered,
+        body = RecoverResult,
     )))]
 async fn recover(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters((target, id)): PathParameters<(String, u16)>,
     QueryParameters(LunQuery { device }): QueryParameters<LunQuery>,
-    Body(Recover { accept_loss }, _charge): Body<Recover>,
-) -> Result<Json<Recovered>, Problem> {
+    Body(RecoverRequest { accept_loss }, _charge): Body<RecoverRequest>,
+) -> Result<Json<RecoverResult>, Problem> {
     let recovered = served.recoveries.blocking(&served, move |served| {
         if !accept_loss {
             let what = "`accept_loss` must be true: data written since the last successful sync \
@@ -244,7 +247,7 @@ async fn recover(
         }
         let at = LunSelector { target: &target, id, device: device.as_deref() };
         served.daemon.recover(&at, &by)?;
-        Ok(Recovered { target, lun: id })
+        Ok(RecoverResult { target, lun: id })
     });
     Ok(Json(recovered.await??))
 }
@@ -253,24 +256,24 @@ async fn recover(
 #[utoipa::path(put, path = "/targets/{target}/redirect", tag = "targets",
     request_body = Redirect,
     params(("target" = String, Path, description = "The target's iSCSI name")),
-    responses((status = 200, description = "Logins are redirected", body = Changed)))]
+    responses((status = 200, description = "Logins are redirected", body = ChangeResult)))]
 async fn redirect(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters(target): PathParameters<String>,
     Body(to, _charge): Body<Redirect>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| daemon.redirect(&target, Some(&to.address), &by)).await
 }
 
 /// Stops redirecting logins
 #[utoipa::path(delete, path = "/targets/{target}/redirect", tag = "targets",
     params(("target" = String, Path, description = "The target's iSCSI name")),
-    responses((status = 200, description = "Logins are no longer redirected", body = Changed)))]
+    responses((status = 200, description = "Logins are redirected no more", body = ChangeResult)))]
 async fn no_redirect(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters(target): PathParameters<String>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| daemon.redirect(&target, None, &by)).await
 }

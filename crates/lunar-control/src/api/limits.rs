@@ -1,6 +1,6 @@
 //! Limits of LUNs and initiators, until an apply or a restart.
 
-use super::changes::{Changed, LunQuery, change};
+use super::changes::{ChangeResult, LunQuery, change};
 use super::extract::{Body, PathParameters, QueryParameters};
 use super::problem::Problem;
 use super::shared::ApiState;
@@ -53,14 +53,14 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         LunQuery,
     ),
-    responses((status = 200, description = "The limit is in force", body = Changed)))]
+    responses((status = 200, description = "The limit is in force", body = ChangeResult)))]
 async fn limit(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters((target, id)): PathParameters<(String, u16)>,
     QueryParameters(LunQuery { device }): QueryParameters<LunQuery>,
     Body(settings, _charge): Body<LimitSettings>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| {
         let at = LunSelector { target: &target, id, device: device.as_deref() };
         daemon.limit(&at, &settings, &by)
@@ -76,7 +76,7 @@ async fn limit(
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         LunAndInitiatorQuery,
     ),
-    responses((status = 200, description = "The limit is in force", body = Changed)))]
+    responses((status = 200, description = "The limit is in force", body = ChangeResult)))]
 async fn limit_initiator_at(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
@@ -85,7 +85,7 @@ async fn limit_initiator_at(
         LunAndInitiatorQuery,
     >,
     Body(settings, _charge): Body<LimitSettings>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| {
         let at = LunSelector { target: &target, id, device: device.as_deref() };
         daemon.limit_initiator_at(&at, initiator.as_deref(), &settings, &by)
@@ -97,14 +97,14 @@ async fn limit_initiator_at(
 #[utoipa::path(put, path = "/targets/{target}/limit", tag = "targets",
     request_body = LimitSettings,
     params(("target" = String, Path, description = "The target's iSCSI name"), InitiatorQuery),
-    responses((status = 200, description = "The limit is in force", body = Changed)))]
+    responses((status = 200, description = "The limit is in force", body = ChangeResult)))]
 async fn limit_initiator(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     PathParameters(target): PathParameters<String>,
     QueryParameters(InitiatorQuery { initiator }): QueryParameters<InitiatorQuery>,
     Body(settings, _charge): Body<LimitSettings>,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResult>, Problem> {
     change(&served, move |daemon| {
         daemon.limit_initiator(&target, initiator.as_deref(), &settings, &by)
     })

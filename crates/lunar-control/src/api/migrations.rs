@@ -4,7 +4,7 @@ use super::documents::document;
 use super::extract::{Body, PathParameters};
 use super::problem::Problem;
 use super::shared::{ApiState, Served};
-use crate::daemon::{Daemon, LunSelector, MigrationJob, MigrationJobState, NewMigration};
+use crate::daemon::{Daemon, LunSelector, MigrationJob, MigrationJobState, MigrationRequest};
 use crate::time::rfc3339;
 use crate::{Caller, Failure};
 use axum::extract::State;
@@ -154,7 +154,7 @@ async fn migrate(
             let what = format!("the rate must be at least {RATE_MIN} bytes per second");
             return Err(Failure::usage(what));
         }
-        let request = NewMigration {
+        let request = MigrationRequest {
             extent: to.extent,
             storage: to.storage,
             start_bytes: to.start_bytes,

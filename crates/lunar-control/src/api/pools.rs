@@ -66,7 +66,7 @@ pub struct PoolReport {
 /// A member of a pool.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct PoolMemberReport {
-    /// Place, from 0.
+    /// Slot, from 0.
     pub slot: u16,
     /// Name of the device; empty if it is missing.
     pub device: String,

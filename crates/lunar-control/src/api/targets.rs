@@ -108,7 +108,7 @@ pub struct Lun {
     pub initiators: Vec<String>,
     /// Networks from which the LUN is seen; empty: all.
     pub networks: Vec<String>,
-    /// Names of the initiators that may administer the unit, in place of those of the target;
+    /// Names of the initiators that may administer the unit, instead of those of the target;
     /// empty: nobody; null: as for the target.
     pub administer: Option<Vec<String>>,
     /// Limit of all initiators together.

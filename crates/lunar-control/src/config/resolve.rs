@@ -224,11 +224,15 @@ impl Resolver<'_> {
                 };
                 let Some(portal) = portal else { continue };
                 let others = portals.iter().map(|other| &other.value);
-                if let Some(what) = rules::listens_already(others.clone(), &portal) {
+                if let Some(what) = rules::check_portal_overlap(others.clone(), &portal) {
                     self.problems.add(&item.span(), what, None);
                 }
-                if let Some(what) = rules::one_address_two_groups(others, &portal) {
-                    self.problems.add(&item.span(), what, Some(rules::ONE_GROUP.to_owned()));
+                if let Some(what) = rules::check_one_portal_group(others, &portal) {
+                    self.problems.add(
+                        &item.span(),
+                        what,
+                        Some(rules::PORTAL_GROUP_HINT.to_owned()),
+                    );
                 }
                 portals.push(Located { value: portal, span: item.span() });
             }

@@ -103,7 +103,7 @@ pub fn check_redirect(text: &str) -> Result<(), String> {
 
 /// Returns an error if `portal` overlaps one of the `others`: an address can be listened on once,
 /// and the unspecified address includes all addresses of its family.
-pub fn listens_already<'p>(
+pub fn check_portal_overlap<'p>(
     mut others: impl Iterator<Item = &'p Portal>,
     portal: &Portal,
 ) -> Option<String> {
@@ -123,11 +123,11 @@ pub fn listens_already<'p>(
 }
 
 /// Hint for an address in two portal groups.
-pub const ONE_GROUP: &str = "give both portals the same portal group, or other addresses";
+pub const PORTAL_GROUP_HINT: &str = "give both portals the same portal group, or other addresses";
 
 /// Returns an error if one of the `others` advertises the address of `portal` in another portal
 /// group. RFC 7143 §4.4.1 assigns every network portal to exactly one group.
-pub fn one_address_two_groups<'p>(
+pub fn check_one_portal_group<'p>(
     mut others: impl Iterator<Item = &'p Portal>,
     portal: &Portal,
 ) -> Option<String> {

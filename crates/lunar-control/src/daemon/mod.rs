@@ -466,14 +466,14 @@ impl Daemon {
             config::rules::check_size(bytes, block_bytes).map_err(|why| {
                 Failure::usage(format!("invalid size of {bytes} bytes")).hint(why)
             })?;
-            let index = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
+            let target = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
             let size = |lun: &mut LunConfig| match &lun.unit.options.pool {
                 // The size is in the labels of the members; it is removed from the configuration
                 // after the change.
                 Some(_) => lun.unit.options.size_bytes = Some(bytes),
                 None => force_size(&mut lun.unit, bytes),
             };
-            if let Some(target) = index {
+            if let Some(target) = target {
                 self.each_of_unit(&mut wanted, (target, index), &size);
             }
             Ok(wanted)

@@ -221,7 +221,7 @@ fn failed_pool(name: &str, error: &PoolError) -> Failure {
     let failure = Failure::conflict(format!("the pool {name}: {error}"));
     match error {
         PoolError::InUse { .. } | PoolError::InUnknownUse { .. } => failure
-            .hint("to give up what the device holds: lunar pool clear MEMBER-URL, then try again"),
+            .hint("to discard the data of the device: lunar pool clear MEMBER-URL, then try again"),
         PoolError::NoSuchMember { .. } => {
             failure.hint(format!("see `lunar pool status {name}` for its members"))
         }

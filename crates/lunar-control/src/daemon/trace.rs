@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::Failure;
 use crate::trace::{SNAP_BYTES_MAX, SNAP_BYTES_MIN, TRACE_SECONDS_MAX};
-use lunar_target::{NoTrace, Trace};
+use lunar_target::{Trace, TraceError};
 use std::fmt;
 
 impl Daemon {
@@ -55,11 +55,11 @@ impl Daemon {
     }
 }
 
-fn refused(tsih: u16, why: NoTrace) -> Failure {
+fn refused(tsih: u16, why: TraceError) -> Failure {
     match why {
-        NoTrace::NoSession => Failure::not_found(format!("there is no session {tsih}"))
+        TraceError::NoSession => Failure::not_found(format!("there is no session {tsih}"))
             .hint("see `lunar ctl sessions` for the current sessions"),
-        NoTrace::Traced | NoTrace::TooMany => {
+        TraceError::Traced | TraceError::TooMany => {
             Failure::conflict(format!("session {tsih} cannot be traced: {why}"))
                 .hint("wait until another trace ends")
         }

@@ -29,7 +29,7 @@ const OP: &[&str] = &["target", "lun", "op"];
 const RELAYED: &[&str] = &["target", "lun", "result"];
 const ERRORS: &[&str] = &["target", "lun", "op", "status", "sense_key", "additional_sense"];
 
-/// Label value in place of the number of a LUN that does not exist.
+/// Label value instead of the number of a LUN that does not exist.
 const ABSENT: &str = "none";
 
 /// The metrics of the server and of its LUNs, in the order of a scrape.

@@ -26,7 +26,7 @@ pub(super) const MIGRATION_FAMILIES: &[Family] = &[
         unit: Some(Unit::Bytes),
         kind: Gauge,
         labels: LUN,
-        help: "Data of an extent of the LUN that is to be copied before the destination has all data",
+        help: "Data of an extent of the LUN to copy before the destination has all data",
         write: |all, to| each(all, |lun, one| to.gauge(&lun, one.missing_bytes)),
     },
     Family {

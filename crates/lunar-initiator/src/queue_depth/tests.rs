@@ -136,7 +136,7 @@ fn refused_commands_are_executed_in_order() {
                 send(depth, move || storage.execute(n))
             });
             let times = join_all(commands).await;
-            assert!(times.iter().all(Result::is_ok), "{commands_max}: none is given up");
+            assert!(times.iter().all(Result::is_ok), "{commands_max}: none is abandoned");
             let executed = storage.executed.borrow();
             assert_eq!(executed.len(), COMMANDS);
             for (at, number) in executed.iter().enumerate() {
@@ -200,21 +200,21 @@ fn a_storage_that_refuses_everything_gets_pauses() {
     });
 }
 
-/// Goal: many commands are given up after ten seconds, the last pause and a round trip for each of
+/// Goal: many commands end with BUSY after ten seconds, the last pause and a round trip for each of
 /// them; each is sent about as often as a single one.
 #[test]
-fn many_commands_are_given_up_after_ten_seconds() {
+fn many_commands_end_after_ten_seconds() {
     block_on(async {
         let (depth, storage) = (QueueDepth::default(), Storage::new(0));
         let began = Instant::now();
-        let give_up = |n: usize| {
+        let end_busy = |n: usize| {
             let (depth, storage) = (&depth, &storage);
             async move {
                 send(depth, || storage.execute(n)).await.expect_err("it is refused");
                 began.elapsed()
             }
         };
-        for time in join_all((0..COMMANDS).map(give_up)).await {
+        for time in join_all((0..COMMANDS).map(end_busy)).await {
             assert!((10..13).contains(&time.as_secs()), "{time:?}");
         }
         let refused = storage.refusals.borrow().len();

@@ -104,14 +104,14 @@ fn deferred(sense: &Sense, format: SenseFormat) -> Vec<u8> {
 
 /// Delays the response to a command on one connection by the rule `late`. A flush on the other
 /// connection is answered before it, but after the target has executed the command.
-async fn flush_beside_a_late_answer(rig: &Rig, late: Rule, given_up: bool) {
+async fn flush_beside_a_late_answer(rig: &Rig, late: Rule, is_abandoned: bool) {
     rig.write().await;
     rig.relay.rule(Rule { held: true, ..late });
     let pending = rig.test_ready();
     rig.relay.until_all_applied().await;
     let flushed = rig.flush();
     rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
-    if given_up {
+    if is_abandoned {
         pending.abort();
     }
     rig.relay.release_held();

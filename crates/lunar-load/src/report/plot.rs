@@ -42,7 +42,7 @@ pub enum AxisUnit {
     /// Percent.
     Percent,
     /// 1 / (1 − p) of a percentile: 2 is written `50 %`, 1000 `99.9 %`.
-    Nines,
+    PercentileNines,
 }
 
 /// Scale of an axis.
@@ -74,7 +74,7 @@ impl Axis {
 
 impl Plot {
     /// True when a series has at least two points: fewer are no line.
-    pub fn shows_something(&self) -> bool {
+    pub fn has_line(&self) -> bool {
         self.series.iter().any(|series| series.points.len() >= 2)
     }
 
@@ -131,13 +131,13 @@ impl AxisUnit {
             Self::BytesPerSecond => ", bytes per second",
             Self::PerSecond => ", per second",
             Self::Micros => ", microseconds",
-            Self::Percent | Self::Nines => ", percent",
+            Self::Percent | Self::PercentileNines => ", percent",
         }
     }
 
     /// Converts a position on an axis to the figure that is shown.
     pub(crate) fn shown(self, position: f64) -> f64 {
-        if self == Self::Nines { 100.0 - 100.0 / position } else { position }
+        if self == Self::PercentileNines { 100.0 - 100.0 / position } else { position }
     }
 }
 
@@ -162,7 +162,7 @@ impl Axis {
             AxisUnit::PerSecond => "per_second",
             AxisUnit::Micros => "micros",
             AxisUnit::Percent => "percent",
-            AxisUnit::Nines => "nines",
+            AxisUnit::PercentileNines => "nines",
         };
         let scale = match self.scale {
             AxisScale::Linear => "linear",

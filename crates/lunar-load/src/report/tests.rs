@@ -41,12 +41,12 @@ fn series_share_their_axis() {
     };
     let series = vec![line("a", &[(4.0, 40.0), (1.0, 10.0)]), line("b", &[(2.0, 5.0)])];
     let plot = Plot { title: "t".into(), x: axis("x"), y: axis("y"), series };
-    assert!(plot.shows_something());
+    assert!(plot.has_line());
     assert_eq!(plot.json()["at"], json!([1.0, 2.0, 4.0]));
     assert_eq!(plot.json()["series"][0]["y"], json!([10.0, null, 40.0]));
     assert_eq!(plot.json()["series"][1]["y"], json!([null, 5.0, null]));
     let alone = Plot { series: vec![line("b", &[(2.0, 5.0)])], ..plot };
-    assert!(!alone.shows_something(), "one point is no line");
+    assert!(!alone.has_line(), "one point is no line");
 }
 
 /// Goal: times have three digits, sizes their unit.

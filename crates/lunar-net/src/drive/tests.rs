@@ -33,7 +33,7 @@ struct Echo {
     /// Socket memory at each call, after the first PDU.
     socket_bytes: Vec<usize>,
     /// Ends with its first answer, and then refuses memory for it.
-    gives_up: bool,
+    ends_at_once: bool,
     /// Holds data after the first PDU, and refuses memory in the seventh call.
     keeps_data: bool,
     /// Receives the peer's socket and checks that answers have arrived before the tenth PDU is
@@ -75,20 +75,20 @@ impl ConnectionHandler for Echo {
         let data = Bytes::from(std::mem::take(&mut self.data));
         out.push(Pdu::with_data(ping(0).bhs, data));
         self.paused = self.pauses;
-        self.ended |= self.gives_up;
+        self.ended |= self.ends_at_once;
     }
     fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
         self.hold_checks += 1;
         if self.pdus > 0 {
             self.socket_bytes.push(bytes.socket);
         }
-        !(self.gives_up && self.ended || self.keeps_data && self.socket_bytes.len() > 6)
+        !(self.ends_at_once && self.ended || self.keeps_data && self.socket_bytes.len() > 6)
     }
     fn holds_data(&self) -> bool {
         self.keeps_data && self.pdus > 0
     }
     fn tap(&mut self) -> TapChange {
-        self.tap.take().map_or(TapChange::Same, |tap| TapChange::To(Some(tap)))
+        self.tap.take().map_or(TapChange::Unchanged, |tap| TapChange::Replace(Some(tap)))
     }
     fn poll_work(&mut self, _: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
         if let Some(digests) = self.digests.take() {
@@ -310,7 +310,7 @@ fn the_memory_of_busy_connections_is_checked() {
 #[test]
 fn unacknowledged_data_of_a_closed_connection_is_dropped() {
     let _alone = ONE_AT_A_TIME.lock();
-    let echo = Echo { room_bytes_max: usize::MAX >> 1, gives_up: true, ..Echo::default() };
+    let echo = Echo { room_bytes_max: usize::MAX >> 1, ends_at_once: true, ..Echo::default() };
     with_echo(echo, |mut tcp| {
         tcp.write_all(&wire_bytes(&ping(8 << 20))).unwrap();
         let begun = std::time::Instant::now();

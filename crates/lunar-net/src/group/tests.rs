@@ -18,7 +18,7 @@ struct Inbox {
     pdus: RefCell<VecDeque<Pdu>>,
     waker: RefCell<Option<Waker>>,
     ends: Cell<bool>,
-    hands_back: Cell<bool>,
+    is_detaching: Cell<bool>,
 }
 
 impl Inbox {
@@ -76,7 +76,7 @@ impl ConnectionHandler for ForwardingHandler {
     fn poll_work(&mut self, _: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
         *self.inbox.waker.borrow_mut() = Some(context.waker().clone());
         let pdus = self.inbox.pdus.take();
-        let ready = !pdus.is_empty() || self.inbox.ends.get() || self.inbox.hands_back.get();
+        let ready = !pdus.is_empty() || self.inbox.ends.get() || self.inbox.is_detaching.get();
         for pdu in pdus {
             self.log.borrow_mut().push(self.other_task_turns.get());
             out.push(pdu);
@@ -99,8 +99,8 @@ impl ConnectionHandler for ForwardingHandler {
     fn is_over(&self) -> bool {
         self.ended || self.inbox.ends.get()
     }
-    fn hands_back(&self) -> bool {
-        self.inbox.hands_back.get()
+    fn is_detaching(&self) -> bool {
+        self.inbox.is_detaching.get()
     }
 }
 
@@ -261,12 +261,12 @@ fn a_socket_is_handed_back() {
             }
             let pdu = Pdu::with_data([7; 48], vec![7; SENT_BYTES].into());
             inbox.pdus.borrow_mut().push_back(pdu);
-            inbox.hands_back.set(true);
+            inbox.is_detaching.set(true);
             inbox.wake();
         };
         tokio::join!(group.run(), half);
         let (socket, mut handler) = returned.take().expect("the socket is handed back");
-        inbox.hands_back.set(false);
+        inbox.is_detaching.set(false);
 
         let next = SocketGroup::new();
         next.handle().add(async move {

@@ -37,7 +37,7 @@ pub trait Requester {
         true
     }
     /// True when the connection is to continue with another requester.
-    fn hands_back(&self) -> bool {
+    fn is_detaching(&self) -> bool {
         false
     }
     /// Called when the connection has ended; all commands have completed.
@@ -232,7 +232,7 @@ impl<R: Requester> ConnectionHandler for InitiatorSocket<R> {
             self.handle(now, input, out);
             worked = true;
         }
-        if worked || self.hands_back() { Poll::Ready(()) } else { Poll::Pending }
+        if worked || self.is_detaching() { Poll::Ready(()) } else { Poll::Pending }
     }
     fn deadline(&self) -> Option<Time> {
         self.deadline
@@ -255,7 +255,7 @@ impl<R: Requester> ConnectionHandler for InitiatorSocket<R> {
     fn is_over(&self) -> bool {
         self.over.is_some()
     }
-    fn hands_back(&self) -> bool {
-        self.requester.hands_back()
+    fn is_detaching(&self) -> bool {
+        self.requester.is_detaching()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::initiator_socket::Requester;
 use super::target_socket::TaskExecutor;
-use crate::{FlightMeter, InFlightBytes};
+use crate::{InFlightBytes, InFlightMeter};
 use bytes::Bytes;
 use lunar_iscsi::connection::initiator::{
     Command, CommandResult, Input as InitiatorInput, Management, RequestFailure, Residual,
@@ -76,8 +76,8 @@ struct RelayState {
 #[derive(Debug)]
 struct StorageState {
     inputs: InputQueue<InitiatorInput>,
-    data_out: Arc<FlightMeter>,
-    data_in: Arc<FlightMeter>,
+    data_out: Arc<InFlightMeter>,
+    data_in: Arc<InFlightMeter>,
     is_lost: bool,
 }
 
@@ -121,8 +121,8 @@ struct RelayedTask {
     storage: usize,
     expected_out_bytes: u32,
     expected_in_bytes: u32,
-    data_out: Arc<FlightMeter>,
-    data_in: Arc<FlightMeter>,
+    data_out: Arc<InFlightMeter>,
+    data_in: Arc<InFlightMeter>,
     /// Ranges that the storage target asked for and that were not requested: start and end.
     wanted: VecDeque<(u32, u32)>,
     /// Data-out that was requested and has not arrived.
@@ -158,7 +158,7 @@ impl TestRelay {
     /// Adds a storage target; returns the requester of its connection.
     pub fn add_storage(&self) -> RelayedStorage {
         let mut state = self.0.borrow_mut();
-        let meter = || FlightMeter::of_connection(state.limits.connection_bytes_max);
+        let meter = || InFlightMeter::for_connection(state.limits.connection_bytes_max);
         let inputs = InputQueue::default();
         let added = StorageState { inputs, data_out: meter(), data_in: meter(), is_lost: false };
         state.storage.push(added);
@@ -171,7 +171,7 @@ impl TestRelay {
     }
 
     /// The bytes in flight of a storage target's connection: data-out and data-in.
-    pub fn in_flight(&self, storage: usize) -> [Arc<FlightMeter>; 2] {
+    pub fn in_flight(&self, storage: usize) -> [Arc<InFlightMeter>; 2] {
         let storage = &self.0.borrow().storage[storage];
         [Arc::clone(&storage.data_out), Arc::clone(&storage.data_in)]
     }
@@ -180,7 +180,7 @@ impl TestRelay {
     pub fn most_bytes_of_a_task(&self) -> usize {
         let state = self.0.borrow();
         let meters = state.tasks.values().flat_map(|task| [&task.data_out, &task.data_in]);
-        meters.map(|meter| meter.most_bytes()).max().unwrap_or_default()
+        meters.map(|meter| meter.peak_bytes()).max().unwrap_or_default()
     }
 
     /// True while nothing is received from a storage target because its data cannot be passed on.
@@ -205,7 +205,7 @@ impl RelayState {
         let Some(to) = self.storage.get_mut(storage).filter(|storage| !storage.is_lost) else {
             return self.to_host.push(TargetInput::Done { task: task.id, outcome: lost() });
         };
-        let meter = |of| FlightMeter::of_task(self.limits.task_bytes_max, of);
+        let meter = |of| InFlightMeter::for_task(self.limits.task_bytes_max, of);
         let relayed = RelayedTask {
             storage,
             expected_out_bytes: task.expected_data_out_bytes(),
@@ -397,7 +397,7 @@ impl Requester for RelayedStorage {
     fn may_receive(&self) -> bool {
         self.relay.0.borrow().may_receive(self.index)
     }
-    fn hands_back(&self) -> bool {
+    fn is_detaching(&self) -> bool {
         let state = self.relay.0.borrow();
         state.keeps_storage && state.is_done_with(self.index)
     }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    BufferLimits, Clock, DrivenSocket, FlightMeter, SocketGroup, SocketGroupHandle, drive,
+    BufferLimits, Clock, DrivenSocket, InFlightMeter, SocketGroup, SocketGroupHandle, drive,
 };
 use bytes::Bytes;
 use lunar_iscsi::connection::initiator::{
@@ -176,7 +176,7 @@ struct DiskState {
     writes: BTreeMap<TaskId, (usize, usize, usize)>,
     pauses: bool,
     /// Data of reads that the socket has not taken; it is cut into pieces of a segment.
-    unsent: std::sync::Arc<FlightMeter>,
+    unsent: std::sync::Arc<InFlightMeter>,
     given_bytes: usize,
     started: usize,
     aborted: usize,
@@ -190,7 +190,7 @@ impl Disk {
             waker: None,
             writes: BTreeMap::new(),
             pauses: false,
-            unsent: FlightMeter::of_connection(usize::MAX >> 1),
+            unsent: InFlightMeter::for_connection(usize::MAX >> 1),
             given_bytes: 0,
             started: 0,
             aborted: 0,
@@ -480,7 +480,7 @@ fn commands_move_in_pieces() {
                 rig.host.result(id).await.unwrap();
                 assert!(rig.disks[lun].bytes(at, data.len()) == data, "seed {seed}");
             }
-            let most = [0, 1].map(|at| rig.relay.in_flight(at).map(|meter| meter.most_bytes()));
+            let most = [0, 1].map(|at| rig.relay.in_flight(at).map(|meter| meter.peak_bytes()));
             assert!(most.as_flattened().iter().all(|bytes| *bytes <= CONNECTION_BYTES_MAX));
             rig.end().await;
         });
@@ -567,7 +567,7 @@ fn a_storage_target_that_does_not_read_stops_requests_for_it() {
         until(|| rig.disks[0].0.borrow().started == 1).await;
         rig.disks[0].set_pauses(true);
         let [data_out, _] = rig.relay.in_flight(0);
-        until(|| data_out.most_bytes() == TASK_BYTES_MAX).await;
+        until(|| data_out.peak_bytes() == TASK_BYTES_MAX).await;
 
         for round in 0..2 {
             let write = rig.host.write(2, round * BYTES, &data);
@@ -608,7 +608,7 @@ fn a_lost_storage_target_ends_its_tasks_only() {
         let lost_read = rig.host.read(1, 0, BYTES);
         let (write, read) = (rig.host.write(2, 0, &data), rig.host.read(2, BYTES, BYTES));
         let [data_out, _] = rig.relay.in_flight(0);
-        until(|| data_out.most_bytes() == TASK_BYTES_MAX).await;
+        until(|| data_out.peak_bytes() == TASK_BYTES_MAX).await;
         rig.targets[0].abort();
         assert_eq!(rig.host.result(lost_write).await, Err(ABORTED_COMMAND));
         assert_eq!(rig.host.result(lost_read).await, Err(ABORTED_COMMAND));

@@ -124,7 +124,7 @@ impl Running {
                 other => &mut other.insert((due, Box::pin(tokio::time::sleep_until(due)))).1,
             };
             ready!(timer.as_mut().poll(context));
-            self.give_up(due);
+            self.detach_late(due);
         }
         if self.tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -178,8 +178,8 @@ impl Running {
         self.tasks.iter().filter_map(|task| since.checked_add(self.limit_of(task))).min()
     }
 
-    /// Gives up the work of members whose limit ends at `due`.
-    fn give_up(&mut self, due: Instant) {
+    /// Detaches the work of members whose limit ends at `due`.
+    fn detach_late(&mut self, due: Instant) {
         let Some(since) = self.waits_since else { return };
         let is_due = |limit| since.checked_add(limit).is_some_and(|at| at <= due);
         for task in std::mem::take(&mut self.tasks) {
@@ -189,7 +189,7 @@ impl Running {
                 continue;
             }
             self.failed.push(FailedMember::new(&task.member, MemberFailure::Late(limit)));
-            task.member.give_up(task.work);
+            task.member.detach(task.work);
         }
     }
 }

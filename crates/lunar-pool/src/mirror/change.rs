@@ -4,7 +4,7 @@ use super::Mirror;
 use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, run};
 use super::change_queue::{ChangeQueue, ChangeTurn};
 use super::member::MirrorMember;
-use super::membership::{given_up, note_failures};
+use super::membership::{note_failures, with_detached_changes};
 use super::slots::MemberSlot;
 use crate::member_io::member_failed;
 use bytes::Bytes;
@@ -163,7 +163,7 @@ impl Mirror {
         }
         let all = self.slots.all();
         let current = all.iter().filter_map(MemberSlot::member).filter(|one| one.is_current());
-        let late = given_up(current.clone(), self.options.member_wait);
+        let late = with_detached_changes(current.clone(), self.options.member_wait);
         if !late.is_empty() {
             drop(roster);
             let late: Vec<_> = late.into_iter().map(|late| late.member).collect();

@@ -2,7 +2,7 @@
 
 use super::Mirror;
 use super::bounded::{FailedMember, LimitFrom, MemberFailure, run, start_for_all};
-use super::membership::given_up;
+use super::membership::with_detached_changes;
 use lunar_block::{Error, ErrorKind};
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
@@ -176,7 +176,9 @@ impl Mirror {
         let roster = self.roster.read().await;
         self.refuse_closed(roster.is_closed)?;
         let current = self.current();
-        if roster.is_unrecorded || !given_up(current.iter(), self.options.member_wait).is_empty() {
+        if roster.is_unrecorded
+            || !with_detached_changes(current.iter(), self.options.member_wait).is_empty()
+        {
             return Ok(());
         }
         let failed = self.intents.remove_old(&current).await;

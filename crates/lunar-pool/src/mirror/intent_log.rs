@@ -2,7 +2,7 @@
 
 use super::bounded::{FailedMember, JointLimit, LimitFrom, MemberFailure, run};
 use super::member::MirrorMember;
-use super::membership::given_up;
+use super::membership::with_detached_changes;
 use super::options::MirrorOptions;
 use crate::format::{IntentPage, Label, PoolId, RegionSet};
 use bytes::Bytes;
@@ -137,7 +137,7 @@ impl IntentLog {
     ) -> Vec<FailedMember> {
         let (first, last) = self.span(range);
         let mut sequence = self.sequence.lock().await;
-        let late = given_up(current.iter(), self.member_wait);
+        let late = with_detached_changes(current.iter(), self.member_wait);
         if !late.is_empty() {
             return late;
         }

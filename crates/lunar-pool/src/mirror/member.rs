@@ -54,8 +54,8 @@ pub(super) struct MirrorMember {
     /// Number of changes that were sent to the device and are not known to have ended.
     open_changes: AtomicUsize,
     /// Number of open changes that no operation waits for any more.
-    given_up: AtomicUsize,
-    /// Notified when the last open change, or the last one that was given up, has ended, if
+    detached_changes: AtomicUsize,
+    /// Notified when the last open change, or the last detached one, has ended, if
     /// [`drain_waiters`](Self::drain_waiters) is not 0.
     drained: Notify,
     /// Number of tasks that wait for `drained`.
@@ -130,7 +130,7 @@ impl MirrorMember {
             latency_nanos: AtomicU64::new(0),
             share_nanos: AtomicU64::new(0),
             open_changes: AtomicUsize::new(0),
-            given_up: AtomicUsize::new(0),
+            detached_changes: AtomicUsize::new(0),
             drained: Notify::new(),
             drain_waiters: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
@@ -453,18 +453,18 @@ impl MirrorMember {
 
     /// Completes a change in a task, after its limit: it may reach the device at any time until it
     /// has ended.
-    pub(super) fn give_up(self: &Arc<Self>, work: MemberWork) {
-        self.given_up.fetch_add(1, SeqCst);
+    pub(super) fn detach(self: &Arc<Self>, work: MemberWork) {
+        self.detached_changes.fetch_add(1, SeqCst);
         let member = Arc::clone(self);
         complete_in_task(async move {
             drop(work.await);
-            member.ended_one_of(&member.given_up);
+            member.ended_one_of(&member.detached_changes);
         });
     }
 
-    /// True if a change that was given up has not ended.
+    /// True if a detached change has not ended.
     pub(super) fn is_unsettled(&self) -> bool {
-        self.given_up.load(SeqCst) > 0
+        self.detached_changes.load(SeqCst) > 0
     }
 
     pub(super) fn has_open_changes(&self) -> bool {
@@ -476,9 +476,9 @@ impl MirrorMember {
         self.wait_for_none(&self.open_changes).await;
     }
 
-    /// Waits until all changes that were given up have ended.
+    /// Waits until all detached changes have ended.
     pub(super) async fn wait_until_settled(&self) {
-        self.wait_for_none(&self.given_up).await;
+        self.wait_for_none(&self.detached_changes).await;
     }
 
     fn ended_one_of(&self, count: &AtomicUsize) {

@@ -151,7 +151,7 @@ impl Mirror {
         let mut good: Vec<_> = left.iter().filter(is_good).cloned().collect();
         let mut is_loss_counted = false;
         if good.is_empty() && !before.is_empty() {
-            // A member that has failed only now is better than one with changes that were given up:
+            // A member that has failed only now is better than one with detached changes:
             // the change that it failed is not acknowledged.
             let is_better = left.iter().any(|member| !member.is_unsettled());
             let among = if is_better { &left } else { &before };
@@ -361,7 +361,7 @@ impl Mirror {
     }
 }
 
-/// Chooses among failed members: one without changes that were given up, that has lost nothing, and
+/// Chooses among failed members: one without detached changes, that has lost nothing, and
 /// that has every region, if possible.
 fn keep_one(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
     let order = |member: &&Arc<MirrorMember>| {
@@ -371,8 +371,8 @@ fn keep_one(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
     Arc::clone(members.iter().min_by_key(order).unwrap_or(&members[0]))
 }
 
-/// Chooses among failed members as [`keep_one`], and waits until no change of the member is open
-/// that was given up: it could reach the member after newer ones. If all have some, the first one
+/// Chooses among failed members as [`keep_one`], and waits until no change of the member is
+/// detached: it could reach the member after newer ones. If all have some, the first one
 /// whose changes have ended is chosen. There is no time limit, because no member can be used
 /// before.
 async fn keep_settled(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
@@ -389,9 +389,9 @@ async fn keep_settled(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
     if settled.is_empty() { kept } else { select_all(settled).await.0 }
 }
 
-/// Returns the members with changes that were given up, if another one has none: they are about to
+/// Returns the members with detached changes, if another one has none: they are about to
 /// be left out, and nobody waits for them again.
-pub(super) fn given_up<'a>(
+pub(super) fn with_detached_changes<'a>(
     members: impl Iterator<Item = &'a Arc<MirrorMember>> + Clone,
     limit: Duration,
 ) -> Vec<FailedMember> {

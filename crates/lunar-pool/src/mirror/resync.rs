@@ -188,7 +188,7 @@ impl Resync {
         let done = resync.copy_all().await;
         match &done {
             Ok(()) => tracing::info!("{name}: member {} is current", resync.target.device.name()),
-            Err(error) => resync.give_up(error).await,
+            Err(error) => resync.fail(error).await,
         }
         done
     }
@@ -451,11 +451,11 @@ impl Resync {
         written.map(drop).map_err(|failure| self.failed(failure))
     }
 
-    async fn give_up(&self, error: &Error) {
+    async fn fail(&self, error: &Error) {
         if self.target.copies() != self.number || self.mirror.closing.load(SeqCst) {
             return;
         }
-        // Also if the member was current: a write of this copy may have been given up.
+        // Also if the member was current: a write of this copy may be detached.
         self.target.fail(error);
         if let Err(error) = self.mirror.leave_out(&[Arc::clone(&self.target)]).await {
             tracing::warn!("{}: {error}", self.mirror.name);

@@ -7,7 +7,7 @@ use super::{COMMAND_BYTES_MAX, LINK_BYTES_MAX, LINK_COMMANDS_MAX, SEGMENT_BYTES_
 use bytes::Bytes;
 use lunar_block::{Buffer, BufferPool, MemoryCharge};
 use lunar_iscsi::framing::TaskId;
-use lunar_net::{FlightMeter, InFlightBytes};
+use lunar_net::{InFlightBytes, InFlightMeter};
 use lunar_target::RelayFailure;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -71,7 +71,7 @@ struct LinkState {
     aborted: BTreeMap<TaskId, SharedCommand>,
     next_id: u64,
     /// Data of all READs, which wakes the socket when it leaves.
-    in_flight: Arc<FlightMeter>,
+    in_flight: Arc<InFlightMeter>,
     /// Memory that is reserved for the READs that have not ended, in bytes.
     reserved_bytes: usize,
     /// READs that may have no room for a further segment.
@@ -85,7 +85,7 @@ struct LinkState {
 struct Transfer {
     /// Memory of a READ; `None` of a WRITE.
     memory: Option<ReadReserve>,
-    in_flight: Arc<FlightMeter>,
+    in_flight: Arc<InFlightMeter>,
     /// Data of a READ that has not begun to arrive, in bytes.
     missing_bytes: usize,
     pieces: VecDeque<Bytes>,
@@ -125,7 +125,7 @@ impl StorageLink {
             aborted: BTreeMap::new(),
             next_id: 0,
             // `reserved_bytes` limits it.
-            in_flight: FlightMeter::of_connection(usize::MAX),
+            in_flight: InFlightMeter::for_connection(usize::MAX),
             reserved_bytes: 0,
             full: Vec::new(),
             avoidance,
@@ -180,7 +180,7 @@ impl StorageLink {
         let id = TaskId(state.next_id);
         // The last segment of a READ whose data fits may be a short one.
         let held_max = COMMAND_BYTES_MAX + SEGMENT_COUNTED_MIN;
-        let in_flight = FlightMeter::of_task(held_max, &state.in_flight);
+        let in_flight = InFlightMeter::for_task(held_max, &state.in_flight);
         let transfer = Transfer {
             memory,
             in_flight,

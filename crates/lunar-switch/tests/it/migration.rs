@@ -133,7 +133,7 @@ impl Rig {
 
     /// Runs hosts and a migration, with faults, until the extent is moved, the migration is
     /// cancelled, or the switch crashes. Returns the end; `None`: a crash.
-    fn live(&self, steps: &Arc<Steps>, plan: Plan) -> Option<MigrationEnd> {
+    fn run_until_end(&self, steps: &Arc<Steps>, plan: Plan) -> Option<MigrationEnd> {
         runtime().block_on(async {
             let disk = self.disk();
             let migration = Arc::new(self.migration(&disk, steps));
@@ -259,7 +259,7 @@ fn an_extent_moves_while_it_is_changed() {
         let steps = Steps::new(seeded(seed), u64::MAX);
         let rig = Rig::new(&steps);
         let before = rig.storages[1].versions();
-        assert_eq!(rig.live(&steps, Plan::default()), Some(MigrationEnd::Moved));
+        assert_eq!(rig.run_until_end(&steps, Plan::default()), Some(MigrationEnd::Moved));
         let after = rig.storages[1].versions();
         for lba in (0..20).chain(120..150).chain(250..STORAGE_BLOCKS as usize) {
             assert_eq!(before[lba], after[lba], "block {lba} is not in an extent");
@@ -284,7 +284,7 @@ fn faults_and_cancellation() {
             record_fails_one_in: [0, 2, 3, 5][(seed % 4) as usize],
             crashes_at_record: false,
         };
-        let end = rig.live(&steps, plan).unwrap();
+        let end = rig.run_until_end(&steps, plan).unwrap();
         ends.lock().unwrap()[usize::from(end == MigrationEnd::Moved)] += 1;
     });
     let ends = *ends.lock().unwrap();
@@ -301,12 +301,12 @@ fn crashes_leave_one_good_copy() {
         let mut random = seeded(seed);
         let mut steps = Steps::new(seeded(seed + 1000), 10 + next(&mut random) % 2500);
         let rig = Rig::new(&steps);
-        for life in 0.. {
-            assert!(life < 50);
+        for run in 0.. {
+            assert!(run < 50);
             let (has_faults, crashes_at_record) = (seed % 2 == 1, seed % 3 > 0);
             let plan = Plan { has_faults, crashes_at_record, ..Plan::default() };
-            let end = rig.live(&steps, plan);
-            let limit = if life < 4 { next(&mut random) % 2500 } else { u64::MAX };
+            let end = rig.run_until_end(&steps, plan);
+            let limit = if run < 4 { next(&mut random) % 2500 } else { u64::MAX };
             let after = Steps::new(next(&mut random) | 1, limit);
             rig.storages.iter().for_each(|storage| storage.crash(&after));
             let mut model = rig.model.lock().unwrap();
@@ -340,7 +340,7 @@ fn crashes_leave_one_good_copy() {
 
 /// Goal: blocks that do not fit are refused: another length, an overlap with the disk itself.
 #[test]
-fn places_that_do_not_fit_are_refused() {
+fn blocks_that_do_not_fit_are_refused() {
     let steps = Steps::new(7, u64::MAX);
     let rig = Rig::new(&steps);
     let disk = rig.disk();

@@ -46,7 +46,7 @@ impl Connection {
         let Self { machine, session, view, commands, places, tasks, pending_events, mail, .. } =
             self;
         let ask = |message: &ToSession| ask(session, pending_events, mail, message);
-        let Some(task) = machine.handle_asking(now, input, ask) else { return };
+        let Some(task) = machine.handle_with_session(now, input, ask) else { return };
         let answer = Starter { session, view, commands, places, tasks }.start(now, task);
         self.take_answer(now, answer);
     }
@@ -81,7 +81,7 @@ impl Connection {
         }
         let Self { machine, session, pending_events, mail, .. } = self;
         let ask = |message: &ToSession| ask(session, pending_events, mail, message);
-        machine.handle_asking(now, Input::Done { task, outcome }, ask);
+        machine.handle_with_session(now, Input::Done { task, outcome }, ask);
     }
 }
 

@@ -28,7 +28,7 @@ impl Search {
         Self { candidates: failed, is_confirmed: true, tries: 0, began: Instant::now() }
     }
 
-    /// Returns the next range to try; `None` if the block is found, or the search gives up.
+    /// Returns the next range to try; `None` if the block is found, or the search ends without one.
     fn next(&mut self) -> Option<LbaRange> {
         if self.candidates.count == 0
             || self.is_found()

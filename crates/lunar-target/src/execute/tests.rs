@@ -534,7 +534,7 @@ fn the_first_bad_block_is_named() {
 }
 
 /// Fault: BUSY and TASK SET FULL of the target behind a disk became MEDIUM ERROR, for which a file
-/// system gives up. Goal: the command ends with BUSY, and no block is tried again by itself.
+/// system fails its I/O. Goal: the command ends with BUSY, and no block is tried again by itself.
 #[test]
 fn a_busy_device_is_no_medium_error() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);

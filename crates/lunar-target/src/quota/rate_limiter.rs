@@ -108,7 +108,7 @@ impl Drop for SessionLimiter {
     }
 }
 
-/// A position at a limiter, given up when dropped.
+/// A position at a limiter, released on drop.
 struct WaitingPosition<'a> {
     gate: &'a RateLimiter,
     place: QueuePosition,
@@ -266,10 +266,10 @@ mod tests {
         assert!(gate.turns().next().is_empty());
     }
 
-    /// Goal: a waiter that gives up while its turn is next does not delay the others, and a waiter
-    /// goes at once when the limit is lifted.
+    /// Goal: a waiter that is cancelled while its turn is next does not delay the others, and a
+    /// waiter goes at once when the limit is lifted.
     #[test]
-    fn giving_up_and_lifting() {
+    fn cancelled_waiters_and_lifted_limits() {
         let gate = gate(10);
         let ways: Vec<_> =
             (0..3).map(|number| SessionLimiter::new(Arc::clone(&gate), &owner(number))).collect();

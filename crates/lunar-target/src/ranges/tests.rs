@@ -141,7 +141,7 @@ fn shares_and_exclusive_claims_wait_for_each_other() {
     assert_eq!(locks.shares.load(SeqCst), 0);
 }
 
-/// Sharing is possible again when a waiter gives up, and when a range blocked for readers is
+/// Sharing is possible again when a waiter is cancelled, and when a range blocked for readers is
 /// released.
 #[test]
 fn sharing_resumes_when_a_blocker_is_gone() {

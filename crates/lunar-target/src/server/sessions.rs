@@ -3,7 +3,7 @@
 use super::Server;
 use crate::session_info::SessionInfo;
 use crate::session_table::SessionTable;
-use crate::trace::{NoTrace, Trace};
+use crate::trace::{Trace, TraceError};
 
 impl Server {
     /// The current sessions, ordered by TSIH. There may be thousands: a caller that needs one of
@@ -34,8 +34,8 @@ impl Server {
     ///
     /// # Errors
     /// The session does not exist or is traced already, or there are too many traces.
-    pub fn trace(&self, tsih: u16, snap_bytes: usize) -> Result<Trace, NoTrace> {
-        let session = self.table().lock().get(tsih).ok_or(NoTrace::NoSession)?;
+    pub fn trace(&self, tsih: u16, snap_bytes: usize) -> Result<Trace, TraceError> {
+        let session = self.table().lock().get(tsih).ok_or(TraceError::NoSession)?;
         let (slot, limit) = (&session.trace, &self.traces);
         let trace = Trace::begin(slot, limit, self.buffers(), snap_bytes, session.info())?;
         if session.has_ended() {

@@ -231,11 +231,11 @@ fn a_peer_that_sends_slowly() {
             true => raw.command(0xa1, &ten(0x2a, 0, 8), 4096).with_data(vec![1; 4096]),
         };
         let until = Instant::now() + MINUTE;
-        let is_given_up = pdu.bytes().into_iter().any(|byte| {
+        let is_closed = pdu.bytes().into_iter().any(|byte| {
             std::thread::sleep(Duration::from_millis(100));
             raw.send_bytes(&[byte]).is_err() || Instant::now() > until
         });
-        assert!(is_given_up && Instant::now() < until, "it is kept, logged in: {logged_in}");
+        assert!(is_closed && Instant::now() < until, "it is kept, logged in: {logged_in}");
         rig.wait_until_alone();
     }
     rig.log_in(1);

@@ -90,7 +90,7 @@ fn resets_that_wait_are_answered_in_the_end() {
     for (raw, tag) in requesters.iter_mut().zip(tags) {
         assert_eq!(answer_to(raw, tag).header[2], 0, "function complete");
     }
-    assert_eq!(rig.unit().detached_write_count(), 1, "it was given up");
+    assert_eq!(rig.unit().detached_write_count(), 1, "it is detached");
     rig.device.heal();
     rig.device.release();
     rig.wait_for("the write has returned", |rig| rig.unit().detached_write_count() == 0);

@@ -1,7 +1,7 @@
 //! Tests of session traces: their contents, their end, and that no command waits for them.
 
 use crate::common::*;
-use lunar_target::{Direction, NoTrace, TRACES_MAX, TappedPdu, Trace};
+use lunar_target::{Direction, TRACES_MAX, TappedPdu, Trace, TraceError};
 use lunar_testkit::raw::{RawClient, opcode};
 use std::future::poll_fn;
 
@@ -86,17 +86,17 @@ fn traces_are_bounded() {
     let handles: Vec<u16> = (0..sessions).map(|number| tsih(&rig, number)).collect();
     let trace = |number: usize| rig.server().trace(handles[number], ALL);
     let mut traces: Vec<Trace> = (0..TRACES_MAX - 1).map(|number| trace(number).unwrap()).collect();
-    assert_eq!(trace(0).err(), Some(NoTrace::Traced));
-    assert_eq!(rig.server().trace(0xffff, ALL).err(), Some(NoTrace::NoSession));
+    assert_eq!(trace(0).err(), Some(TraceError::Traced));
+    assert_eq!(rig.server().trace(0xffff, ALL).err(), Some(TraceError::NoSession));
     traces.push(trace(TRACES_MAX - 1).unwrap());
-    assert_eq!(trace(TRACES_MAX).err(), Some(NoTrace::TooMany));
+    assert_eq!(trace(TRACES_MAX).err(), Some(TraceError::TooMany));
     drop(traces.remove(0));
     traces.push(trace(0).unwrap());
     // A trace that was ended does not block the next one, and its own end does not affect the next
     // one.
     assert!(rig.server().end_trace(handles[1]));
     let old = traces.remove(0);
-    assert_eq!(trace(1).err(), Some(NoTrace::TooMany), "the ended trace is still open");
+    assert_eq!(trace(1).err(), Some(TraceError::TooMany), "the ended trace is still open");
     drop(old);
     let mut new = trace(1).unwrap();
     new.stop();

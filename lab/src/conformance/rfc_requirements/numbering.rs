@@ -65,7 +65,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
             "iscsi::session::target::window::tests::moves_forward_in_order",
             "iscsi::connection::target::numbering::tests::window_moves_forward",
             "iscsi::connection::target::tests::ordering::window_closes_and_opens",
-            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_sessions",
         ],
     },
     Requirement {
@@ -122,7 +122,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         rule: "StatSN advances with every status and with nothing else, without gaps",
         tests: &[
             "iscsi::connection::target::tests::responses::stat_sn_has_no_gap",
-            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_sessions",
         ],
     },
     Requirement {

@@ -202,7 +202,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         role: Target,
         rule: "reason 0Bh is never used: every Reject seen by a test is checked",
         tests: &[
-            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_sessions",
             "iscsi::connection::target::tests::hostile::random_headers",
         ],
     },

@@ -80,7 +80,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         rule: "no PDU has both O and U, or a status without \"completed at target\": every PDU \
                seen by a test is checked",
         tests: &[
-            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_sessions",
             "iscsi::connection::target::tests::hostile::random_headers",
         ],
     },
@@ -106,7 +106,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         rule: "sense data follows its SenseLength; a wrong SenseLength is detected",
         tests: &[
             "iscsi::connection::target::tests::responses::sense_follows_data",
-            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_sessions",
             "iscsi::connection::initiator::tests::transfer::check_condition_with_sense",
             "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
         ],
@@ -128,7 +128,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         tests: &[
             "iscsi::connection::target::tests::responses::sense_follows_data",
             "iscsi::connection::target::tests::responses::bidirectional",
-            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_sessions",
         ],
     },
     Requirement {

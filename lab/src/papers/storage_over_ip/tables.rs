@@ -197,7 +197,7 @@ fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
             series: some(series(|one| one.latency.percentile(50.0).as_secs_f64() * 1e6)),
         });
     }
-    plots.into_iter().filter(Plot::shows_something).collect()
+    plots.into_iter().filter(Plot::has_line).collect()
 }
 
 /// Series that have points.
@@ -273,7 +273,7 @@ pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
     }
     section.tables = vec![rates, percents];
     section.plots = [false, true].map(|writes| percent_plot(figures, &shown, writes)).into();
-    section.plots.retain(Plot::shows_something);
+    section.plots.retain(Plot::has_line);
     section
 }
 

@@ -87,7 +87,7 @@ pub struct LoadResults {
     /// Flushes that failed because a volatile cache may have been lost.
     pub lost_caches: u64,
     /// Commands that were cancelled by dropping their futures.
-    pub given_up: u64,
+    pub abandoned: u64,
     /// Raw commands that failed with their session, or were not sent.
     pub lost: u64,
     pub longest: Duration,
@@ -101,7 +101,7 @@ impl LoadResults {
         self.reads += other.reads;
         self.flushes += other.flushes;
         self.lost_caches += other.lost_caches;
-        self.given_up += other.given_up;
+        self.abandoned += other.abandoned;
         self.lost += other.lost;
         self.longest = self.longest.max(other.longest);
     }
@@ -166,7 +166,7 @@ pub struct Load {
     pub ledger: Arc<Ledger>,
     gate: watch::Sender<Gate>,
     /// True while commands are cancelled.
-    giving_up: watch::Sender<bool>,
+    abandoning: watch::Sender<bool>,
     workers: JoinSet<Result<LoadResults>>,
 }
 
@@ -186,7 +186,7 @@ impl Load {
             settled: AtomicU64::new(0),
         });
         let gate = watch::Sender::new(Gate::Open);
-        let giving_up = watch::Sender::new(false);
+        let abandoning = watch::Sender::new(false);
         let mut workers = JoinSet::new();
         for number in 0..WORKERS {
             let worker = Worker {
@@ -202,10 +202,10 @@ impl Load {
         }
         if let CommandInterface::Disk(disk) = hand {
             let random = Random::new(!seed);
-            let gates = (gate.subscribe(), giving_up.subscribe());
-            workers.spawn(give_up(Arc::clone(disk), Arc::clone(&ledger), random, gates));
+            let gates = (gate.subscribe(), abandoning.subscribe());
+            workers.spawn(abandon(Arc::clone(disk), Arc::clone(&ledger), random, gates));
         }
-        Self { ledger, gate, giving_up, workers }
+        Self { ledger, gate, abandoning, workers }
     }
 
     /// Keeps all workers from beginning a step until [`go_on`](Self::go_on).
@@ -218,8 +218,8 @@ impl Load {
     }
 
     /// Starts or stops the cancelling of commands.
-    pub fn give_up(&self, so: bool) {
-        self.giving_up.send_replace(so);
+    pub fn set_abandoning(&self, so: bool) {
+        self.abandoning.send_replace(so);
     }
 
     /// Returns an error if a worker has failed.
@@ -265,7 +265,7 @@ impl Load {
 }
 
 /// Reads everything through this disk and compares it with the acknowledged writes.
-pub async fn verify(disk: &RemoteDisk, ledger: &Ledger, given_up: &LoadResults) -> Result<()> {
+pub async fn verify(disk: &RemoteDisk, ledger: &Ledger, results: &LoadResults) -> Result<()> {
     for lba in (0..DISK_BLOCKS).step_by(BLOCKS_MAX as usize) {
         let range = BlockRange::new(lba, BLOCKS_MAX.min(DISK_BLOCKS - lba));
         let data = read(disk, range).await?;
@@ -275,9 +275,9 @@ pub async fn verify(disk: &RemoteDisk, ledger: &Ledger, given_up: &LoadResults) 
         }
         for (lba, block) in (range.lba..).zip(data.as_chunks::<BLOCK>().0) {
             let counter = counter_of(block).unwrap_or(0);
-            let known = counter <= given_up.given_up + given_up.acknowledged;
+            let known = counter <= results.abandoned + results.acknowledged;
             let whole = holds(block, ledger.seed, lba, counter);
-            ensure!(known && whole, "block {lba} of those that were given up: {block:02x?}");
+            ensure!(known && whole, "block {lba} of those that were abandoned: {block:02x?}");
         }
     }
     Ok(())
@@ -299,16 +299,16 @@ fn data(seed: u64, range: BlockRange, counter: u64) -> Bytes {
 /// Issues commands and drops their futures, on blocks that no worker uses. As many steps as there
 /// are workers end between two of them: a target that does not end an aborted command loses the
 /// session each time, and on a busy machine nothing else would end.
-async fn give_up(
+async fn abandon(
     disk: Arc<RemoteDisk>,
     ledger: Arc<Ledger>,
     mut random: Random,
-    (mut gate, mut giving_up): (watch::Receiver<Gate>, watch::Receiver<bool>),
+    (mut gate, mut abandoning): (watch::Receiver<Gate>, watch::Receiver<bool>),
 ) -> Result<LoadResults> {
     let mut results = LoadResults::default();
     while *gate.wait_for(|gate| *gate != Gate::Shut).await? == Gate::Open {
         tokio::select! {
-            so = giving_up.wait_for(|so| *so) => drop(so?),
+            so = abandoning.wait_for(|so| *so) => drop(so?),
             changed = gate.changed() => {
                 changed?;
                 continue;
@@ -317,7 +317,7 @@ async fn give_up(
         let count = 256 + random.below(ABORTED_BLOCKS - 256);
         let range = BlockRange::new(MODEL_BLOCKS, count);
         let patience = Duration::from_micros(random.below(4000));
-        let counter = results.given_up + 1;
+        let counter = results.abandoned + 1;
         let ended = if random.below(2) == 0 {
             let write = disk.write(range, data(ledger.seed, range, counter), false);
             tokio::time::timeout(patience, write).await.map(|written| written.map(drop))
@@ -326,8 +326,8 @@ async fn give_up(
             tokio::time::timeout(patience, disk.read(range, buffer)).await.map(|r| r.map(drop))
         };
         match ended {
-            Ok(ended) => ended.context("a command that was to be given up")?,
-            Err(_) => results.given_up += 1,
+            Ok(ended) => ended.context("a command that was to be abandoned")?,
+            Err(_) => results.abandoned += 1,
         }
         let enough = ledger.steps_in_all() + WORKERS;
         while ledger.steps_in_all() < enough && *gate.borrow() == Gate::Open {

@@ -107,7 +107,7 @@ impl Outcome {
         let cuts: u64 = self.cuts.values().sum();
         println!(
             "{name}: {cuts} cuts at a PDU and {} others, {} bits; {} writes acknowledged, {} \
-             reads, {} flushes ({} reported a lost cache), {} given up, {} raw ones lost; {} \
+             reads, {} flushes ({} reported a lost cache), {} abandoned, {} raw ones lost; {} \
              samples; {} repetitions, {} executions at most; longest latency {:.2?}; {} rejects",
             self.cut_anyhow,
             self.flips,
@@ -115,7 +115,7 @@ impl Outcome {
             results.reads,
             results.flushes,
             results.lost_caches,
-            results.given_up,
+            results.abandoned,
             results.lost,
             self.samples,
             self.repetitions,
@@ -169,7 +169,7 @@ impl Scene {
     /// False for istgt 0.4, which leaves out a StatSN for each command that it aborts, and may
     /// request data of an aborted one; both cost the session. No more commands are cancelled there
     /// than needed.
-    fn gives_up(self) -> bool {
+    fn abandons(self) -> bool {
         self.who != TargetKind::Istgt
     }
 
@@ -214,7 +214,7 @@ impl Scene {
         // nothing.
         let may_lose_cache = self.who != TargetKind::Own;
         let load = Load::start(&hand, &cutter, self.seed, may_lose_cache);
-        load.give_up(self.gives_up());
+        load.set_abandoning(self.abandons());
         let sampler = Sampler::start(&peer, &load.ledger)?;
         drop(hand);
         let random = Random::new(self.seed ^ 0xc075);
@@ -354,7 +354,7 @@ impl Stage {
             }
         }
         self.load.go_on();
-        self.load.give_up(self.scene.gives_up());
+        self.load.set_abandoning(self.scene.abandons());
         if let ConnectionCut::Linger(late) = cut.manner {
             // The other connections of the session continue meanwhile, and their commands are
             // repeated when the loss is noticed: no worker is past the cut before.
@@ -367,7 +367,9 @@ impl Stage {
     async fn provoke(&mut self, kind: PduKind) -> Result<()> {
         match kind {
             PduKind::LoginRequest | PduKind::LoginResponse => self.cutter.cut_all(),
-            PduKind::ManagementRequest | PduKind::ManagementResponse => self.load.give_up(true),
+            PduKind::ManagementRequest | PduKind::ManagementResponse => {
+                self.load.set_abandoning(true)
+            }
             PduKind::Reject => {
                 let (kind, bit) = (PduKind::DataOutSolicited, 0);
                 self.cutter.flip(Flip { kind, skip: 0, in_data: true, bit });

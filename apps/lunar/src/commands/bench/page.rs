@@ -177,7 +177,7 @@ fn plots(all: &[Measurement]) -> Vec<Plot> {
         percentiles(all, by_depth, depth()),
         distribution(all, GridSlice { io_bytes: small, depth: deep, connections: most }),
     ];
-    plots.retain(Plot::shows_something);
+    plots.retain(Plot::has_line);
     plots
 }
 
@@ -237,7 +237,7 @@ fn distribution(all: &[Measurement], slice: GridSlice) -> Plot {
     };
     Plot {
         title: format!("Latency distribution{}", slice.text(all)),
-        x: Axis::new("share of requests", AxisUnit::Nines, AxisScale::Log10),
+        x: Axis::new("share of requests", AxisUnit::PercentileNines, AxisScale::Log10),
         y: Axis::new("latency", AxisUnit::Micros, AxisScale::Log10),
         series: points(all, slice).map(line).collect(),
     }

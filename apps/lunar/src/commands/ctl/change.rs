@@ -2,7 +2,7 @@
 
 use crate::administrators;
 use crate::output::{self, Failure, Format};
-use lunar_control::api::changes::{self, Changed};
+use lunar_control::api::changes::{self, ChangeResult};
 use lunar_control::api::sessions::LoggedOut;
 use lunar_control::api::targets::Targets;
 use lunar_control::client::{ApiClient, ApiPath, Method};
@@ -268,8 +268,8 @@ pub async fn recover(
     let target = target(client, &common).await?;
     let path = ApiPath::new(&["targets", &target, "luns", &args.lun.to_string(), "recover"]);
     let path = of_device(path, args.device.as_deref());
-    let body = changes::Recover { accept_loss: args.accept_loss };
-    let done: changes::Recovered = client.send(Method::POST, &path, &body).await?;
+    let body = changes::RecoverRequest { accept_loss: args.accept_loss };
+    let done: changes::RecoverResult = client.send(Method::POST, &path, &body).await?;
     match format {
         Format::Json => output::print_json(&done),
         Format::Human => output::print_text(&format!(
@@ -337,7 +337,7 @@ pub(super) fn absolute(device: &str) -> String {
 }
 
 pub(super) fn print_change(
-    changed: &Changed,
+    changed: &ChangeResult,
     common: &Common,
     format: Format,
 ) -> Result<(), Failure> {

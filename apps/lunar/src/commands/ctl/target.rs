@@ -2,7 +2,7 @@
 
 use super::change::{Common, absolute, non_empty, print_change};
 use crate::output::{self, Failure, Format};
-use lunar_control::api::changes::{AddTarget, Changed, Stopping};
+use lunar_control::api::changes::{AddTarget, ChangeResult, StopResult};
 use lunar_control::api::status::Status;
 use lunar_control::client::{ApiClient, ApiPath, Method};
 use lunar_control::config::lun::LunSettings;
@@ -145,14 +145,14 @@ pub async fn remove_target(
 ) -> Result<(), Failure> {
     let path = ApiPath::new(&["targets", &args.name]);
     let path = if args.persist { path.query("persist", "true") } else { path };
-    let changed: Changed = client.delete(&path).await?;
+    let changed: ChangeResult = client.delete(&path).await?;
     print_change(&changed, &Common::default(), format)
 }
 
 /// Runs `lunar ctl stop`.
 pub async fn stop(client: &ApiClient, args: &StopCommand, format: Format) -> Result<(), Failure> {
     let path = ApiPath::new(&["stop"]);
-    let stopping: Stopping = client.send(Method::POST, &path, &serde_json::json!({})).await?;
+    let stopping: StopResult = client.send(Method::POST, &path, &serde_json::json!({})).await?;
     let status = ApiPath::new(&["status"]);
     // The API answers until all disks are synced.
     while !args.no_wait && client.get::<Status>(&status).await.is_ok() {

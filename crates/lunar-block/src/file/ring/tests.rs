@@ -195,12 +195,12 @@ impl BlockDevice for UncachedFile {
 /// rings that are too small for them and split them; a third of the futures is dropped after one
 /// poll. If a buffer returned to the pool too early, it would be reused and seen to change.
 #[test]
-fn given_up() {
+fn abandoned() {
     let seed = match std::env::var("LUNAR_TEST_SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u8),
     };
-    eprintln!("given_up: LUNAR_TEST_SEED={seed}");
+    eprintln!("abandoned: LUNAR_TEST_SEED={seed}");
     let scratch = Scratch::new();
     let device = FileDevice::open(options(&scratch, TASKS * SHARE)).unwrap();
     let pool = BufferPool::new(64 << 20);
@@ -209,11 +209,11 @@ fn given_up() {
     {
         let limits = RingLimits { transfers_max, request_bytes_max };
         runtime().block_on(with_ring_of(limits, async {
-            let tasks = (0..TASKS).map(|task| transfer_and_give_up(&device, &pool, task, seed));
+            let tasks = (0..TASKS).map(|task| transfer_and_abandon(&device, &pool, task, seed));
             futures_util::future::join_all(tasks).await;
         }));
     }
-    assert!(device.in_flight.begun() > 100 || skipped(&scratch, "given_up"));
+    assert!(device.in_flight.begun() > 100 || skipped(&scratch, "abandoned"));
     let in_flight = Arc::clone(&device.in_flight);
     closes(|| drop(device), || (in_flight.now(), pool.in_use_bytes()) == (0, 0));
 }
@@ -221,9 +221,9 @@ fn given_up() {
 const TASKS: u64 = 6;
 const SHARE: u64 = 8;
 
-async fn transfer_and_give_up(device: &FileDevice, pool: &BufferPool, task: u64, seed: u64) {
+async fn transfer_and_abandon(device: &FileDevice, pool: &BufferPool, task: u64, seed: u64) {
     let mut random = seed ^ (task << 32);
-    let (kept, given_up) =
+    let (kept, abandoned) =
         (BlockRange::new(task * SHARE, SHARE / 2), BlockRange::new(task * SHARE + 4, SHARE / 2));
     let len = SHARE as usize / 2 * BLOCK;
     for _ in 0..60 {
@@ -233,7 +233,7 @@ async fn transfer_and_give_up(device: &FileDevice, pool: &BufferPool, task: u64,
         let data = data.freeze();
         if draw & 0x300 == 0 {
             // The write may happen at any time, but only as a whole.
-            let _ = futures_util::poll!(&mut device.write(given_up, data.clone(), false));
+            let _ = futures_util::poll!(&mut device.write(abandoned, data.clone(), false));
         }
         device.write(kept, data.clone(), false).await.unwrap();
         if draw & 0xc00 == 0 {
@@ -244,7 +244,7 @@ async fn transfer_and_give_up(device: &FileDevice, pool: &BufferPool, task: u64,
         mine.fill(0xEE);
         let read = device.read(kept, pool.take(len)).await.unwrap();
         assert!(read[..] == data[..], "task {task}: other data than was written last");
-        let read = device.read(given_up, read).await.unwrap();
+        let read = device.read(abandoned, read).await.unwrap();
         let torn = |block: &[u8]| block.iter().any(|byte| *byte != block[0]);
         assert!(!read.chunks(BLOCK).any(torn), "task {task}: a block is torn");
         assert!(

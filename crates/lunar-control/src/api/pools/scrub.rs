@@ -41,7 +41,7 @@ pub struct PoolScrubReport {
 /// The blocks in which a member was wrong; they were repaired, or the member was left out.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct ScrubbedMemberReport {
-    /// Place of the member.
+    /// Slot of the member.
     pub slot: u16,
     /// Number of blocks that the member could not read, and another one could.
     pub unreadable_blocks: u64,

@@ -36,7 +36,7 @@ pub(super) struct DataOutStream {
     given: VecDeque<Given>,
     /// The PDU whose data is not complete.
     open: Option<OpenPdu>,
-    /// True once the data was given up: what the caller gives later is dropped.
+    /// True once the data was abandoned: what the caller gives later is dropped.
     is_over: bool,
     /// True while the task is in the list of tasks with something to send.
     pub(super) is_queued: bool,
@@ -129,7 +129,7 @@ impl DataOutStream {
     }
 
     fn add_part(&mut self, data: Bytes, digest: Option<u32>, until: Time) -> Result<(), Misplaced> {
-        // Of data that was given up, only the rest of an open PDU is taken.
+        // Of abandoned data, only the rest of an open PDU is taken.
         let misplaced = if self.is_over { Ok(()) } else { Err(Misplaced) };
         let Some(Given::Range(range)) = self.given.back_mut() else { return misplaced };
         if data.len() > range.missing_bytes as usize {
@@ -394,7 +394,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// Gives up the data of a command: what is not sent is dropped, and an open PDU is completed so
+    /// Abandons the data of a command: what is not sent is dropped, and an open PDU is completed so
     /// that the target does not accept it. Returns false if that requires to drop the connection.
     #[cold]
     pub(super) fn abandon_stream(&mut self, tag: u32) -> bool {
@@ -403,7 +403,7 @@ impl InitiatorConnection {
         task.is_digest_falsified |= missing_bytes > 0;
         if missing_bytes > 0 && !self.connection.digests.data {
             let reason = CloseReason::DataMissing;
-            self.shut(reason, ConnectionEnding::Lost, RequestFailure::Lost);
+            self.close(reason, ConnectionEnding::Lost, RequestFailure::Lost);
             return false;
         }
         self.fill(tag, missing_bytes, Some(WRONG_DIGEST));

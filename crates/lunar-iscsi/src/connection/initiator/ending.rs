@@ -99,7 +99,7 @@ impl InitiatorConnection {
     }
 
     /// Ends the connection, once: reports every open request, then closes.
-    pub(super) fn shut(
+    pub(super) fn close(
         &mut self,
         reason: CloseReason,
         ending: ConnectionEnding,
@@ -177,6 +177,6 @@ impl InitiatorConnection {
     }
 
     pub(super) fn time_out(&mut self, what: &'static str) {
-        self.shut(CloseReason::TimedOut(what), ConnectionEnding::Lost, RequestFailure::Lost);
+        self.close(CloseReason::TimedOut(what), ConnectionEnding::Lost, RequestFailure::Lost);
     }
 }

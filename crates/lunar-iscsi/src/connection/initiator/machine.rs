@@ -139,7 +139,7 @@ impl InitiatorConnection {
     pub fn handle(&mut self, now: Time, input: Input) {
         self.timers.now = now;
         if let Err(violation) = self.step(now, input) {
-            self.shut(
+            self.close(
                 CloseReason::Violation(violation),
                 ConnectionEnding::Violation,
                 RequestFailure::Lost,
@@ -201,7 +201,7 @@ impl InitiatorConnection {
                     }
                     _ => CloseReason::PeerClosed,
                 };
-                self.shut(reason, ConnectionEnding::Lost, RequestFailure::Lost);
+                self.close(reason, ConnectionEnding::Lost, RequestFailure::Lost);
             }
         }
         Ok(())
@@ -353,7 +353,7 @@ impl InitiatorConnection {
                 Step::Complete(established) => self.on_logged_in(now, established),
                 Step::Failed(failure) => {
                     let reason = CloseReason::LoginFailed(failure);
-                    self.shut(reason, ConnectionEnding::NotJoined, RequestFailure::Lost);
+                    self.close(reason, ConnectionEnding::NotJoined, RequestFailure::Lost);
                 }
             }
         }
@@ -389,7 +389,7 @@ impl InitiatorConnection {
             // connections.
             ToConnection::Close if self.is_logging_out() => {}
             ToConnection::Close => {
-                self.shut(CloseReason::Dropped, ConnectionEnding::Lost, RequestFailure::Lost);
+                self.close(CloseReason::Dropped, ConnectionEnding::Lost, RequestFailure::Lost);
             }
         }
     }

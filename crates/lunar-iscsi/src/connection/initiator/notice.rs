@@ -216,7 +216,7 @@ impl InitiatorConnection {
             _ if cid != self.cid => return Ok(()),
             _ => ConnectionEnding::ConnectionLogout,
         };
-        self.shut(CloseReason::LoggedOut, ending, RequestFailure::LoggedOut);
+        self.close(CloseReason::LoggedOut, ending, RequestFailure::LoggedOut);
         Ok(())
     }
 

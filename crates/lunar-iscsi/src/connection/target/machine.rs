@@ -102,7 +102,7 @@ impl TargetConnection {
     /// Handles one input. Infallible: protocol violations of the peer are answered on the wire.
     #[inline(always)]
     pub fn handle(&mut self, now: Time, input: Input) {
-        self.handle_asking(now, input, |_| None);
+        self.handle_with_session(now, input, |_| None);
     }
 
     /// Handles one input, and asks the session at once instead of by [`Output::ToSession`]: `ask`
@@ -111,7 +111,7 @@ impl TargetConnection {
     ///
     /// Most commands pass without a message in a queue that way, as they arrive and as they end.
     #[inline(always)]
-    pub fn handle_asking(
+    pub fn handle_with_session(
         &mut self,
         now: Time,
         input: Input,

@@ -208,7 +208,7 @@ fn a_discovery_session_needs_no_handle() {
     assert!(log_in(SessionType::Normal).is_err());
 }
 
-/// Goal: a login that the target never ends is given up.
+/// Goal: a login that the target never ends times out.
 #[test]
 fn a_login_that_the_target_never_ends_fails() {
     let mut play = TargetScript::new(None);

@@ -178,7 +178,7 @@ fn pings_of_the_target_are_answered() {
     pair.assert_nothing_left();
 }
 
-/// Goal: if nothing is delivered during a login, both sides give up.
+/// Goal: if nothing is delivered during a login, both sides time out.
 #[test]
 fn a_login_without_any_delivery_times_out() {
     let mut pair = Pair::new(1, PairOptions::default());

@@ -169,7 +169,7 @@ impl RangeOrder {
         (id, granted)
     }
 
-    /// Ends a range. One that still waits gives up its turn; those behind it go on waiting for the
+    /// Ends a range. One that still waits leaves the order; those behind it go on waiting for the
     /// earlier ones.
     pub(super) fn leave(&mut self, id: RangeId) -> RangeGrants {
         let Some(range) = self.ranges.get_mut(id) else { return Vec::new() };
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         /// Goal: a range has its turn when all earlier ones that overlap it have ended, also
-        /// through those that have given up their turns, and nothing is left at the end.
+        /// through those that have left the order, and nothing is left at the end.
         #[test]
         fn the_order_is_that_of_the_definition(
             steps in prop::collection::vec((0..60u64, 1..12u64, 0..3u8), 0..150),

@@ -24,7 +24,7 @@ fn assert_empty(queue: &ChangeQueue) {
 }
 
 /// Goal: overlapping changes of one owner run one after the other in their order, others side by
-/// side, and one that gives up lets the next ones run.
+/// side, and one that is cancelled lets the next ones run.
 #[tokio::test]
 async fn overlapping_changes_wait() {
     let queue = Arc::new(ChangeQueue::default());
@@ -146,8 +146,8 @@ async fn a_long_change_is_not_passed() {
     assert_empty(&queue);
 }
 
-/// Goal: a change that gives up while it waits, in either order, leaves nothing behind, and those
-/// behind it still wait for the ones before it.
+/// Goal: a change that is cancelled while it waits, in either order, leaves nothing behind, and
+/// those behind it still wait for the ones before it.
 #[tokio::test]
 async fn dropped_waiters_leave_nothing() {
     let queue = Arc::new(ChangeQueue::default());

@@ -152,8 +152,8 @@ async fn other_writes_continue() {
     rig.assert_same().await;
 }
 
-/// Fault: of two members one was given up for one write, and the other one failed another write.
-/// The member that was given up stayed, and its old write later replaced a newer one.
+/// Fault: of two members one had a detached write, and the other one failed another write.
+/// The member with the detached write stayed, and its old write later replaced a newer one.
 #[tokio::test(start_paused = true)]
 async fn a_member_with_an_old_write_is_not_kept() {
     let rig = Rig::new(2).await;
@@ -179,7 +179,7 @@ async fn a_member_with_an_old_write_is_not_kept() {
     rig.assert_same().await;
 }
 
-/// Goal: if all members were given up for some change, the pool waits for one of them before it
+/// Goal: if all members have a detached change, the pool waits for one of them before it
 /// sends anything else.
 #[tokio::test(start_paused = true)]
 async fn old_writes_of_the_last_member_are_waited_for() {
@@ -204,7 +204,7 @@ async fn old_writes_of_the_last_member_are_waited_for() {
     rig.assert_same().await;
 }
 
-/// Fault: if all members were given up for some change, the pool waited for the first one, also
+/// Fault: if all members have a detached change, the pool waited for the first one, also
 /// when another one had ended its changes.
 #[tokio::test(start_paused = true)]
 async fn the_first_member_without_old_writes_is_kept() {
@@ -232,7 +232,7 @@ async fn the_first_member_without_old_writes_is_kept() {
     rig.assert_same().await;
 }
 
-/// Goal: a pool whose members were all given up can be closed.
+/// Goal: a pool whose members all have detached changes can be closed.
 #[tokio::test(start_paused = true)]
 async fn a_pool_of_silent_members_is_closed() {
     let rig = Rig::new(2).await;

@@ -9,7 +9,7 @@ use std::thread;
 
 const HEADER_BYTES: usize = 48;
 
-/// A change of a PDU; returns what is sent in its place.
+/// A change of a PDU; returns what is sent instead.
 pub type Change = fn(Vec<u8>) -> Vec<u8>;
 
 /// A proxy, which ends with the process.

@@ -78,7 +78,7 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
                 .filter(|line| line.points.len() > 1)
                 .collect(),
         });
-        section.plots.extend(plots.filter(Plot::shows_something));
+        section.plots.extend(plots.filter(Plot::has_line));
     }
     section.tables = cells
         .iter()

@@ -400,7 +400,7 @@ fn abort() -> Input {
 }
 
 /// Fault: data that was announced while an ABORT TASK waited for its numbers was sent as an open
-/// PDU. Its rest was given up with the abort, which cost the connection if there were no digests.
+/// PDU. Its rest was abandoned with the abort, which cost the connection if there were no digests.
 #[test]
 fn an_abort_that_waits_for_its_numbers() {
     let mut bench = bench(false);

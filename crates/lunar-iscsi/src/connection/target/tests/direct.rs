@@ -1,4 +1,4 @@
-//! Tests that [`TargetConnection::handle_asking`] agrees with [`TargetConnection::handle`].
+//! Tests that [`TargetConnection::handle_with_session`] agrees with [`TargetConnection::handle`].
 
 use super::super::{Input, Outcome, Output, TargetConnection, Task};
 use super::requests::{management, nop_out, read, write};
@@ -165,7 +165,7 @@ impl Driver {
         }
         let Self { machine, session, log, now, .. } = self;
         let started =
-            machine.handle_asking(*now, input, |message| Self::ask(session, log, message));
+            machine.handle_with_session(*now, input, |message| Self::ask(session, log, message));
         let started = started.cloned();
         self.start(started);
     }

@@ -361,7 +361,7 @@ impl RandomTraffic {
 
 /// Goal: no panic, no wrong number, nothing held beyond its limits, nothing left at the end.
 #[test]
-fn storms() {
+fn random_sessions() {
     let mut written = 0;
     for seed in 0..1000 {
         std::println!("seed {seed}");

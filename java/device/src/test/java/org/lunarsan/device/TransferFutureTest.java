@@ -81,17 +81,17 @@ class TransferFutureTest {
      */
     @Test
     void anEndedTransferIsNotAbandoned() throws Exception {
-        boolean[] gaveUp = {true, true};
+        boolean[] abandoned = {true, true};
         Read read = new Read() {
             @Override
             protected void ended() {
-                gaveUp[0] = completeExceptionally(new TimeoutException());
-                gaveUp[1] = cancel(true);
+                abandoned[0] = completeExceptionally(new TimeoutException());
+                abandoned[1] = cancel(true);
             }
         };
         read.end(null);
-        assertFalse(gaveUp[0]);
-        assertFalse(gaveUp[1]);
+        assertFalse(abandoned[0]);
+        assertFalse(abandoned[1]);
         read.get();
         assertEquals(512, buffer.position());
     }
