@@ -17,6 +17,11 @@ use tokio::net::TcpStream;
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Minimum number of missing payload bytes for receiving directly into their destination.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
+/// Minimum length of a data segment after which a connection receives few bytes into the chunk.
+const LONG_SEGMENT_BYTES: usize = 16 << 10;
+/// Maximum number of bytes received into the chunk after a long segment: the following headers. Data
+/// of another long segment would be copied from there.
+const HEADERS_BYTES_MAX: usize = 4 << 10;
 /// Minimum of the number of bytes that a connection receives at once, even if its turns are short.
 const RECEIVED_BYTES_MIN: usize = 16 << 10;
 /// Maximum capacity of the leftover that a connection keeps once its bytes are handled.
@@ -70,6 +75,8 @@ pub(crate) struct Inbound {
     /// bytes.
     stalled: bool,
     digests: Digests,
+    /// True if the data segment of the last PDU was long.
+    is_long_segment: bool,
     /// Maximum number of bytes received at once.
     pub(crate) receive_bytes_max: usize,
     /// Maximum number of bytes received at once so that a turn can handle them all; the rest would
@@ -99,6 +106,7 @@ impl Inbound {
             used: 0,
             stalled: false,
             digests: Digests::default(),
+            is_long_segment: false,
             receive_bytes_max: CHUNK_BYTES,
             turn_bytes: CHUNK_BYTES,
             tap: InboundTap::default(),
@@ -153,7 +161,9 @@ impl Inbound {
             let mut chunk = chunk.borrow_mut();
             let missing = self.deframer.payload_missing();
             let start = self.leftover.len();
-            let bytes_max = self.receive_bytes_max.min(self.turn_bytes).max(start + 1);
+            let headers_max = if self.is_long_segment { HEADERS_BYTES_MAX } else { CHUNK_BYTES };
+            let bytes_max = self.receive_bytes_max.min(self.turn_bytes).min(headers_max);
+            let bytes_max = bytes_max.max(start + 1);
             let chunk_bytes = chunk.len().min(bytes_max);
             let chunk = &mut chunk[..chunk_bytes];
             let received = if start == 0 && missing >= DIRECT_BYTES_MIN {
@@ -254,6 +264,8 @@ impl Inbound {
             match event {
                 Some(Event::Header(header)) => {
                     turn.count();
+                    let bytes = header.data_segment_bytes() as usize;
+                    self.is_long_segment = bytes >= LONG_SEGMENT_BYTES;
                     self.tap.header(&header, self.digests);
                     handler.header(now, header, out);
                 }

@@ -265,7 +265,11 @@ impl PartReader for RelayedReader {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, RelayFailure>> {
-        self.0.link.poll_piece(self.0.id, context)
+        let next = self.0.link.poll_piece(self.0.id, context);
+        if next.is_ready() {
+            self.0.shared.iter_mut().for_each(SharedCommand::answered);
+        }
+        next
     }
 }
 
@@ -276,9 +280,12 @@ struct RelayedWriter {
 
 impl PartWriter for RelayedWriter {
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<PartWriteEvent> {
-        let LinkedTransfer { link, id, .. } = &self.transfer;
+        let LinkedTransfer { link, id, shared } = &mut self.transfer;
         link.poll_write(*id, context).map(|event| match event {
-            WriteEvent::Wants(offset_bytes, bytes) => PartWriteEvent::Wants { offset_bytes, bytes },
+            WriteEvent::Wants(offset_bytes, bytes) => {
+                shared.iter_mut().for_each(SharedCommand::wait_for_host);
+                PartWriteEvent::Wants { offset_bytes, bytes }
+            }
             WriteEvent::End(result) => {
                 if let (Ok(()), Some(ticket)) = (result, self.ticket.take()) {
                     ticket.acknowledged();
@@ -289,7 +296,8 @@ impl PartWriter for RelayedWriter {
     }
 
     fn give(&mut self, offset_bytes: u32, data: Bytes) {
-        let LinkedTransfer { link, id, .. } = &self.transfer;
+        let LinkedTransfer { link, id, shared } = &mut self.transfer;
+        shared.iter_mut().for_each(SharedCommand::ask);
         link.request(StorageInput::DataOut { id: *id, offset_bytes, data });
     }
 

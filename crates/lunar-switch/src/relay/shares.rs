@@ -27,7 +27,7 @@ const SLOW_MICROS: u64 = 20_000;
 /// they take turns.
 const SLOW_TIME: Duration = Duration::from_secs(10);
 
-/// Longest time of a command that counts in the mean, in microseconds: some wait for their hosts.
+/// Longest time of a command that counts in the mean, in microseconds.
 const COUNTED_MICROS_MAX: u64 = 1_000_000;
 
 /// Weight of a command in the mean: one part in this.
@@ -73,7 +73,28 @@ pub(super) struct OwnerShare {
 #[derive(Debug)]
 pub(super) struct SharedCommand {
     share: OwnerShare,
-    begun: Instant,
+    /// Time since which the storage has to answer; `None` while the command waits for its host, and
+    /// after the first data of a READ, which waits for the host as well.
+    asked: Option<Instant>,
+}
+
+impl SharedCommand {
+    /// The storage has to answer from now on.
+    pub(super) fn ask(&mut self) {
+        self.asked = Some(Instant::now());
+    }
+
+    /// The storage has requested data of the host.
+    pub(super) fn wait_for_host(&mut self) {
+        self.asked = None;
+    }
+
+    /// The storage has answered: records the time.
+    pub(super) fn answered(&mut self) {
+        if let Some(asked) = self.asked.take() {
+            self.share.shares.note_time(asked.elapsed());
+        }
+    }
 }
 
 fn millis(time: Duration) -> u64 {
@@ -167,14 +188,14 @@ impl OwnerShare {
             return None;
         }
         self.slot().commands.fetch_add(1, Relaxed);
-        Some(SharedCommand { share: self.clone(), begun: Instant::now() })
+        Some(SharedCommand { share: self.clone(), asked: Some(Instant::now()) })
     }
 }
 
 impl Drop for SharedCommand {
     fn drop(&mut self) {
         self.share.slot().commands.fetch_sub(1, Relaxed);
-        self.share.shares.note_time(self.begun.elapsed());
+        self.answered();
     }
 }
 
@@ -250,6 +271,28 @@ mod tests {
         assert_eq!(begin_all(&deep).len(), SHARED_COMMANDS_MAX, "it is alone");
         tokio::time::sleep(SLOW_TIME).await;
         assert!(modest.begin().is_some(), "it is tried again");
+    }
+
+    /// Fault: the time for which a host withheld the data of one WRITE made the LUN slow, so that no
+    /// host had the fast path for ten seconds.
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_host_does_not_count() {
+        let shares = LunShares::new();
+        let [slow, other] = [1, 2].map(|owner| shares.share(OwnerId(owner)));
+        for _ in 0..100 {
+            let mut write = slow.begin().unwrap();
+            write.wait_for_host();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            write.ask();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            drop(write);
+            let mut read = slow.begin().unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            read.answered();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(read);
+            assert!(other.begin().is_some());
+        }
     }
 
     /// Fault: a storage that had violated the protocol was used at once by the next connection.
