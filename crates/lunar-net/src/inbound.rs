@@ -19,8 +19,8 @@ pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 const DIRECT_BYTES_MIN: usize = 4 << 10;
 /// Minimum length of a data segment after which a connection receives few bytes into the chunk.
 const LONG_SEGMENT_BYTES: usize = 16 << 10;
-/// Maximum number of bytes received into the chunk after a long segment: the following headers. Data
-/// of another long segment would be copied from there.
+/// Maximum number of bytes received into the chunk after a long segment: the following headers.
+/// Data of another long segment would be copied from there.
 const HEADERS_BYTES_MAX: usize = 4 << 10;
 /// Minimum of the number of bytes that a connection receives at once, even if its turns are short.
 const RECEIVED_BYTES_MIN: usize = 16 << 10;

@@ -273,8 +273,8 @@ mod tests {
         assert!(modest.begin().is_some(), "it is tried again");
     }
 
-    /// Fault: the time for which a host withheld the data of one WRITE made the LUN slow, so that no
-    /// host had the fast path for ten seconds.
+    /// Fault: the time for which a host withheld the data of one WRITE made the LUN slow, so that
+    /// no host had the fast path for ten seconds.
     #[tokio::test(start_paused = true)]
     async fn the_time_of_a_host_does_not_count() {
         let shares = LunShares::new();

@@ -368,7 +368,7 @@ impl Stage {
         match kind {
             PduKind::LoginRequest | PduKind::LoginResponse => self.cutter.cut_all(),
             PduKind::ManagementRequest | PduKind::ManagementResponse => {
-                self.load.set_abandoning(true)
+                self.load.set_abandoning(true);
             }
             PduKind::Reject => {
                 let (kind, bit) = (PduKind::DataOutSolicited, 0);

@@ -48,7 +48,8 @@ pub struct TestedDisk {
     pub hot: u64,
     /// Number in the name of the first initiator.
     pub first_initiator: u32,
-    /// True behind a switch: commands may end BUSY or with UNIT ATTENTION, and sessions may be lost.
+    /// True behind a switch: commands may end BUSY or with UNIT ATTENTION, and sessions may be
+    /// lost.
     pub is_relayed: bool,
 }
 

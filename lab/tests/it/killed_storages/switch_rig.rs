@@ -108,7 +108,8 @@ impl SwitchRig {
         let text = format!(
             "state = \"{}\"\n[listen]\nportals = [\"{}\"]\n[api]\nlisten = \"{}\"\n\
              [metrics]\nlisten = \"127.0.0.1:0\"\n{}{}\
-             [[target]]\nname = \"{}\"\n[[target.lun]]\nid = 0\ncache = \"write-back\"\nextents = [{}, {}]\n\
+             [[target]]\nname = \"{}\"\n[[target.lun]]\nid = 0\ncache = \"write-back\"\n\
+             extents = [{}, {}]\n\
              [[target]]\nname = \"{}\"\n[[target.lun]]\nid = 0\ncache = \"write-back\"\n\
              mirror = [{}, {}]\n",
             self.beside.path("state"),
