@@ -3,8 +3,11 @@
 use crate::common::{
     Scratch, Server, TEST_TIMEOUT, assert_exit, finish, json, lunar, printed, run,
 };
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
 use serde_json::Value;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::process::{Child, Output};
 use std::sync::mpsc;
 use std::time::Instant;
@@ -50,6 +53,26 @@ impl Machine {
         let output = self.ctl(arguments);
         assert_exit(&output, 0);
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Returns the lines that a command prints on a terminal with 80 columns.
+    fn ctl_terminal(&self, arguments: &[&str]) -> Vec<String> {
+        let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        rustix::pty::grantpt(&ours).unwrap();
+        rustix::pty::unlockpt(&ours).unwrap();
+        let name = rustix::pty::ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&ours, size).unwrap();
+        let theirs = File::options().read(true).write(true).open(name).unwrap();
+        let mut command = lunar(&[&["ctl"], arguments].concat());
+        command.env("XDG_RUNTIME_DIR", self.0.path()).stdout(theirs);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        // Reading fails after the last holder of the other side has closed it.
+        let mut text = Vec::new();
+        let _ = File::from(ours).read_to_end(&mut text);
+        assert!(child.wait().unwrap().success());
+        String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
     }
 }
 
@@ -139,6 +162,12 @@ fn sessions_are_listed_and_logged_out() {
     for words in [ALICE, "HeaderDigest=CRC32C DataDigest=None"] {
         assert!(sessions.contains(words), "{sessions}");
     }
+    // Fault: the table had lines of 230 columns on each terminal.
+    let columns = |line: &String| line.chars().count();
+    let shown = machine.ctl_terminal(&["sessions"]);
+    assert!(shown.len() == 2 && shown.iter().all(|line| columns(line) <= 80), "{shown:#?}");
+    let wide = machine.ctl_terminal(&["sessions", "--wide"]);
+    assert!(wide.iter().any(|line| columns(line) > 80), "{wide:#?}");
     let tsih = session["tsih"].to_string();
     assert_eq!(machine.ctl_json(&["logout", &tsih])["tsih"], session["tsih"]);
     wait_until("no session", || {

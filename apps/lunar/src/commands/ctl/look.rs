@@ -1,6 +1,6 @@
 //! Commands that read the state of a server: status, sessions, targets, LUNs.
 
-use super::table::{plain, table};
+use super::table::{TableWidth, plain, table};
 use crate::administrators;
 use crate::commands::switch::migrate::human;
 use crate::output::{self, Failure, Format};
@@ -38,7 +38,11 @@ pub struct StatusCommand {
 /// List sessions: initiators, addresses, and negotiated keys
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl sessions")]
-pub struct SessionsCommand {}
+pub struct SessionsCommand {
+    /// Print whole lines, even if they are longer than those of the terminal
+    #[arg(long)]
+    wide: bool,
+}
 
 /// List targets, and the initiators that may log in
 #[derive(Debug, clap::Args)]
@@ -47,12 +51,19 @@ pub struct TargetsCommand {
     /// Print only the running configuration, as TOML
     #[arg(long)]
     print_toml: bool,
+    /// Print whole lines, even if they are longer than those of the terminal
+    #[arg(long)]
+    wide: bool,
 }
 
 /// List the LUNs of all targets
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl luns")]
-pub struct LunsCommand {}
+pub struct LunsCommand {
+    /// Print whole lines, even if they are longer than those of the terminal
+    #[arg(long)]
+    wide: bool,
+}
 
 /// Runs `lunar ctl status`.
 pub async fn status(
@@ -72,11 +83,16 @@ pub async fn status(
 }
 
 /// Runs `lunar ctl sessions`.
-pub async fn sessions(client: &ApiClient, format: Format) -> Result<(), Failure> {
+pub async fn sessions(
+    client: &ApiClient,
+    args: &SessionsCommand,
+    format: Format,
+) -> Result<(), Failure> {
+    let width = TableWidth::of_stdout(args.wide);
     let found: api::Sessions = client.get(&ApiPath::new(&["sessions"])).await?;
     match format {
         Format::Json => output::print_json(&found),
-        Format::Human => output::print_text(&human_sessions(&found.sessions)),
+        Format::Human => output::print_text(&human_sessions(&found.sessions, width)),
     }
 }
 
@@ -93,12 +109,14 @@ pub async fn targets(
     let found: targets::Targets = client.get(&ApiPath::new(&["targets"])).await?;
     match format {
         Format::Json => output::print_json(&found),
-        Format::Human => output::print_text(&human_targets(&found.targets)),
+        Format::Human => {
+            output::print_text(&human_targets(&found.targets, TableWidth::of_stdout(args.wide)))
+        }
     }
 }
 
 /// Runs `lunar ctl luns`.
-pub async fn luns(client: &ApiClient, format: Format) -> Result<(), Failure> {
+pub async fn luns(client: &ApiClient, args: &LunsCommand, format: Format) -> Result<(), Failure> {
     let found: targets::Luns = client.get(&ApiPath::new(&["luns"])).await?;
     let status: ApiStatus = client.get(&ApiPath::new(&["status"])).await?;
     match format {
@@ -114,7 +132,8 @@ pub async fn luns(client: &ApiClient, format: Format) -> Result<(), Failure> {
                 lun_row(&of.target, &of.lun, moves.rev().find(is_it))
             });
             let rows: Vec<_> = served.chain(status.waiting.iter().map(waiting_row)).collect();
-            output::print_text(&or_none(table(LUN_HEADING, &rows), "no LUNs\n"))
+            let width = TableWidth::of_stdout(args.wide);
+            output::print_text(&or_none(table(LUN_HEADING, &rows, width), "no LUNs\n"))
         }
     }
 }
@@ -202,9 +221,10 @@ fn waiting_row(lun: &WaitingLunStatus) -> [String; 9] {
     ]
 }
 
-fn human_targets(targets: &[Target]) -> String {
+fn human_targets(targets: &[Target], width: TableWidth) -> String {
     let rows: Vec<_> = targets.iter().map(target_row).collect();
-    or_none(table(["TARGET", "LUNS", "CHAP", "ACCESS", ""], &rows), "no targets\n")
+    let heading = ["TARGET", "LUNS", "CHAP", "ACCESS", ""];
+    or_none(table(heading, &rows, width), "no targets\n")
 }
 
 fn target_row(target: &Target) -> [String; 5] {
@@ -224,10 +244,10 @@ fn target_row(target: &Target) -> [String; 5] {
     ]
 }
 
-fn human_sessions(sessions: &[Session]) -> String {
+fn human_sessions(sessions: &[Session], width: TableWidth) -> String {
     let rows: Vec<_> = sessions.iter().map(session_row).collect();
     let heading = ["TSIH", "INITIATOR", "TARGET", "FROM", "SINCE", "IN FLIGHT", "NEGOTIATED"];
-    or_none(table(heading, &rows), "no sessions\n")
+    or_none(table(heading, &rows, width), "no sessions\n")
 }
 
 fn session_row(session: &Session) -> [String; 7] {

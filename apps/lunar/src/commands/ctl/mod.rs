@@ -67,9 +67,9 @@ pub fn run(args: &Ctl, format: Format) -> Result<(), Failure> {
     let work = async {
         match &args.command {
             Command::Status(args) => look::status(&client, args, format).await,
-            Command::Sessions(_) => look::sessions(&client, format).await,
+            Command::Sessions(args) => look::sessions(&client, args, format).await,
             Command::Targets(args) => look::targets(&client, args, format).await,
-            Command::Luns(_) => look::luns(&client, format).await,
+            Command::Luns(args) => look::luns(&client, args, format).await,
             Command::Resize(args) => change::resize(&client, args, format).await,
             Command::Recover(args) => change::recover(&client, args, format).await,
             Command::AddLun(args) => change::add_lun(&client, args, format).await,

@@ -58,7 +58,14 @@ final class Progress {
     private String words(long bytes, long all) {
         double rate = bytes / (Math.max(seconds(), 1e-3) * (1 << 20));
         long percent = all == 0 ? PERCENT_MAX : bytes * PERCENT_MAX / all;
-        return "%3d %% of %d MiB, %.1f MiB/s".formatted(percent, all >> 20, rate);
+        return "%3d %% of %s, %.1f MiB/s".formatted(percent, size(all), rate);
+    }
+
+    private static String size(long bytes) {
+        if (bytes >= 1 << 20) {
+            return (bytes >> 20) + " MiB";
+        }
+        return bytes >= 1 << 10 ? (bytes >> 10) + " KiB" : bytes + " bytes";
     }
 
     double seconds() {

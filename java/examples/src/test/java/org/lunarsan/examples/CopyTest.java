@@ -14,6 +14,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -60,14 +61,16 @@ final class CopyTest {
     void progressEndsAtTheTotal(@TempDir Path folder) throws IOException {
         String url = "iscsi://host/target/0";
         Path file = folder.resolve("file");
-        for (int size : new int[] {0, 512, (3 << 20) + 7}) {
+        Map<Integer, String> sizes = Map.of(
+                0, "0 bytes", 512, "512 bytes", 9 << 9, "4 KiB", (3 << 20) + 7, "3 MiB");
+        for (int size : sizes.keySet()) {
             Files.write(file, new byte[size]);
             for (boolean terminal : new boolean[] {false, true}) {
                 assertEquals(0, run(terminal, (to, how) -> memory(8 << 11), file.toString(), url));
                 assertEquals(terminal, printed().startsWith("\r"), printed());
                 // A slow machine shows earlier lines too.
                 String last = printed().substring(printed().lastIndexOf('\r') + 1);
-                assertTrue(last.startsWith("100 % of " + (size >> 20) + " MiB, "), printed());
+                assertTrue(last.startsWith("100 % of " + sizes.get(size) + ", "), printed());
                 assertTrue(printed().endsWith(System.lineSeparator()), printed());
             }
         }
