@@ -15,14 +15,14 @@ PEERS_BIN = LUNAR_BIN=$(BUILT)/lunar
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format clippy deny unit release tests programs examples static java java-lab lab doc soak fuzz conformance conformance-tables pictures lab-kernel package bench bench-full bench-compare bench-java papers
+.PHONY: help run build test check lint format clippy deny unit release tests programs examples static java java-lab lab doc soak fuzz conformance conformance-tables pictures lab-kernel package bench bench-full bench-compare bench-java papers
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
 	@scripts/setup build
-	@$(MAKE) --no-print-directory release
+	@$(MAKE) --no-print-directory build
 	@mkdir -p demo
 	@scripts/run-release serve demo/demo.img --size $(DEMO_SIZE) --listen 127.0.0.1:$(DEMO_PORT)
 
@@ -71,8 +71,13 @@ java-lab: tests ## The Java initiator against our server, tgt and istgt; the cha
 	@$(PEERS_BIN) scripts/java-lab
 	@$(PEERS_BIN) scripts/java-readme
 
-release: ## The binary, as it is run
+build: ## The program alone: target/release/lunar
+	@scripts/setup build
 	$(CARGO) build --release --locked -p lunar-san
+
+release: ## All artifacts of a release into dist/out: packages, static programs, images, Maven, checksums; some half an hour
+	@scripts/setup release
+	@scripts/release
 
 lab: ## Foreign peers against our server, in an optimized build: libiscsi, QEMU, tgt, istgt
 	$(CARGO) test --locked -p lunar-lab --test it
@@ -104,7 +109,7 @@ conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code
 pictures: ## Draw the pictures of README.md from the documents that they show
 	$(CARGO) run --locked -p xtask -- pictures
 
-lab-kernel: ## A Debian 6.1 kernel in a QEMU guest: the quick start, a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
+lab-kernel: ## A Debian 6.1 kernel in a QEMU guest: the quick start, the package, a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
 	@scripts/setup kernel
 	$(CARGO) build --release --locked -p lunar-san
 	lab/kernel/run

@@ -5,6 +5,7 @@
 mod ci;
 pub mod pictures;
 pub mod rfc;
+pub mod sbom;
 pub mod syncs;
 pub mod test_programs;
 pub mod tidy;

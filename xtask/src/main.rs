@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- tidy | pictures | test [--without-peers] | mutate-syncs [PART] |
+//! `cargo run -p xtask -- tidy | pictures | sbom | test [--without-peers] | mutate-syncs [PART] |
 //! rfc-sections FILE...`.
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
@@ -13,6 +13,11 @@ fn main() -> Result<ExitCode> {
         }
         Some("test") => test(arguments.next().as_deref()),
         Some("mutate-syncs") => mutate_syncs(&arguments.next().unwrap_or_default()),
+        Some("sbom") => {
+            let bill = xtask::sbom::bill_of_materials(&xtask::workspace_root())?;
+            println!("{}", serde_json::to_string_pretty(&bill)?);
+            Ok(ExitCode::SUCCESS)
+        }
         Some("rfc-sections") => {
             for file in arguments {
                 write_section_list(&file)?;
@@ -20,7 +25,7 @@ fn main() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         _ => bail!(
-            "usage: cargo run -p xtask -- tidy | pictures | test [--without-peers] | \
+            "usage: cargo run -p xtask -- tidy | pictures | sbom | test [--without-peers] | \
              mutate-syncs [PART] | rfc-sections RFC-TEXT..."
         ),
     }
