@@ -222,6 +222,7 @@ mod tests {
             warm_up: Duration::ZERO,
             time: Duration::from_millis(100),
             seed: 1,
+            durable: false,
         };
         let subjects = ["a", "b"].map(|name| {
             let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();

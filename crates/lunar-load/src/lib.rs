@@ -28,6 +28,7 @@
 //!     warm_up: Duration::ZERO,
 //!     time: Duration::from_secs(1),
 //!     seed: 1,
+//!     durable: false,
 //! });
 //! assert!(result.await?.requests_per_second() > 0.0);
 //! # Ok(())

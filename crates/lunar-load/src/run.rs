@@ -141,7 +141,7 @@ impl LoadTask {
         let blocks = u64::from(self.work.io_bytes / self.device.geometry().block_bytes.max(1));
         let range = BlockRange::new(self.offsets.next() * blocks, blocks);
         if self.work.pattern.writes() {
-            self.device.write(range, self.data.clone(), false).await?;
+            self.device.write(range, self.data.clone(), self.work.durable).await?;
             return Ok(buffer);
         }
         self.device.read(range, buffer).await

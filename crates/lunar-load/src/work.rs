@@ -75,6 +75,8 @@ pub struct Workload {
     pub time: Duration,
     /// Seed of the random offsets.
     pub seed: u64,
+    /// True when each write has to be on stable storage before it completes.
+    pub durable: bool,
 }
 
 /// Reason why a workload is impossible on a disk.

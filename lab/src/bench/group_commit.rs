@@ -119,6 +119,7 @@ impl GroupCommitBench {
             warm_up: Duration::ZERO,
             time: Duration::from_secs(self.seconds),
             seed,
+            durable: false,
         };
         Ok(lunar_load::run(disk, work).await?.requests_per_second())
     }

@@ -182,6 +182,7 @@ impl Runner<'_> {
                 warm_up: *warm_up,
                 time: *seconds,
                 seed: common.seed,
+                durable: false,
             }));
             rows.push((*ask, opened.disk.connections() as u64));
         }

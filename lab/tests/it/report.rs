@@ -8,6 +8,9 @@ use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.example:disk";
 const COMMAND_MAX: Duration = Duration::from_secs(120);
+/// Widths of a phone, a laptop and a large screen.
+const WIDTHS: [u32; 3] = [360, 1280, 1920];
+const PICTURE_HEIGHT: u32 = 1200;
 
 /// Returns the page in a browser after its scripts have run, offline and in a folder of its own.
 fn page_in_browser(scratch: &Scratch, page: &str) -> Result<String> {
@@ -45,6 +48,67 @@ fn every_plot_is_drawn() -> Result<()> {
     ensure!(!shown.contains("data-error"), "a script failed: {shown}");
     ensure!(shown.matches("<canvas").count() == 1, "the distribution alone has several points");
     lunar.stop(Duration::from_secs(60))?;
+    Ok(())
+}
+
+/// Prints the page in a window of this width, and takes a picture of its beginning.
+fn picture(scratch: &Scratch, page: &str, width: u32, picture: &str) -> Result<String> {
+    let profile = format!("--user-data-dir={}", scratch.path("profile"));
+    let (url, to) = (format!("file://{page}"), format!("--screenshot={picture}"));
+    // A window of a desktop has at least 500 pixels, unless it fills a screen that is smaller.
+    let screen = format!("--screen-info={{{width}x{PICTURE_HEIGHT}}}");
+    let window = ["--start-fullscreen", "--kiosk", "--force-device-scale-factor=1", &screen];
+    let options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", &profile];
+    let shown = ["--hide-scrollbars", &to, "--dump-dom", &url];
+    must("chromium", &[&options[..], &window, &shown].concat(), COMMAND_MAX)
+}
+
+/// Goal: the page fits windows from 360 to 1,920 px, has a date, says what was compared and that a
+/// durable LUN and a file in the page cache are not alike, and names each line at its end.
+/// Fault: the page was cut off at 1,280 px, had no date, and compared both without a word.
+/// Method: a script in a copy of the page compares the widths of the document, and of each table
+/// from 1,280 px on, with those of their places.
+#[test]
+fn the_page_fits_its_window() -> Result<()> {
+    let scratch = Scratch::new("report-width")?;
+    let (disk, file) = (scratch.path("disk.img"), scratch.path("file.img"));
+    for path in [&disk, &file] {
+        std::fs::File::create(path)?.set_len(8 << 20)?;
+    }
+    let lunar = Lunar::serve(&[&disk, "--name", TARGET])?;
+    let (url, page) = (lunar.url(TARGET, 0), scratch.path("report.html"));
+    let quick = ["bench", &url, &file, "--seconds", "0.25", "--warm-up", "0.05", "--rounds", "2"];
+    let axes = ["--depth", "1,4,16", "--io-size", "4K,64K", "--pattern", "rand-read,rand-write"];
+    let printed = must(&binary()?, &[&quick[..], &axes, &["--html", &page]].concat(), COMMAND_MAX)?;
+    ensure!(printed.contains("not compared like with like"), "{printed}");
+    lunar.stop(Duration::from_secs(60))?;
+    let html = std::fs::read_to_string(&page)?;
+    for words in ["<dt>date</dt><dd>20", "What was compared", "not compared like with like"] {
+        ensure!(html.contains(words), "{words}");
+    }
+    let script = "<script>addEventListener('load', () => {
+        const over = (place) => place.scrollWidth - place.clientWidth;
+        const scrolls = [...document.querySelectorAll('section > .scroll')].map(over);
+        const root = document.documentElement;
+        root.dataset.sizes = [innerWidth, over(root), Math.max(...scrolls)].join(' ');
+    })</script></body>";
+    let copy = scratch.path("copy.html");
+    std::fs::write(&copy, html.replace("</body>", script))?;
+    for width in WIDTHS {
+        let file = format!("bench-{width}.png");
+        let taken = scratch.path(&file);
+        let shown = picture(&scratch, &copy, width, &taken)?;
+        ensure!(!shown.contains("data-error"), "a script failed: {shown}");
+        let sizes = shown.split("data-sizes=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let sizes = sizes.context("no sizes")?.split(' ').map(str::parse::<u32>);
+        let sizes = sizes.collect::<std::result::Result<Vec<_>, _>>()?;
+        ensure!(sizes[..2] == [width, 0], "window, and what is outside of it: {sizes:?}");
+        ensure!(width < 1280 || sizes[2] == 0, "a table is cut off at {width} px: {sizes:?}");
+        if std::env::var_os("LUNAR_WRITE_DOCS").is_some() {
+            let images = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/images");
+            std::fs::copy(&taken, format!("{images}/{file}"))?;
+        }
+    }
     Ok(())
 }
 

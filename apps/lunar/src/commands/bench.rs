@@ -1,6 +1,7 @@
 //! `lunar bench`: measures the speed of disks.
 
 mod cells;
+mod compared;
 mod network;
 mod page;
 mod table;
@@ -10,6 +11,7 @@ use self::network::NetworkArgs;
 use super::session::{self, SessionArgs};
 use crate::output::{self, Failure, Format};
 use lunar_block::output_file;
+use lunar_control::time::rfc3339;
 use lunar_control::units::parse_size;
 use lunar_initiator::Url;
 use lunar_load::probe::Probe;
@@ -19,7 +21,7 @@ use lunar_load::{AccessPattern, Pace};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Measure disks: requests per second, bytes per second, and latency
 #[derive(Debug, clap::Args)]
@@ -83,6 +85,9 @@ pub struct BenchCommand {
     /// several paths; never more than cores]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// Make each write durable before it completes, on disks with a write cache too
+    #[arg(long)]
+    durable: bool,
     /// Seed of the random positions
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -154,8 +159,15 @@ async fn measure(args: &BenchCommand, format: Format) -> Result<(), Failure> {
     for cell in args.cells() {
         cells::check(args, &cell, &mut disks).await?;
     }
+    let mut compared = compared::ComparedDisks::default();
+    if let Some(cell) = args.cells().first() {
+        compared = cells::describe(args, cell, &mut disks).await?;
+    }
     let probe = is_remote.then(|| probe(args.network.model())).transpose()?;
     if format == Format::Human {
+        if let Some(why) = compared.warning(args) {
+            output::print_text(&format!("warning: {why}\n"))?;
+        }
         output::print_text(&table::head(args))?;
     }
     for cell in args.cells() {
@@ -166,7 +178,7 @@ async fn measure(args: &BenchCommand, format: Format) -> Result<(), Failure> {
         all.push(measured);
     }
     disks.close().await?;
-    write_page(args, &page::report(args, &all))?;
+    write_page(args, &page::report(args, &compared, &all))?;
     match format {
         Format::Json => output::print_json(&table::document(args, &all)),
         Format::Human => Ok(()),
@@ -242,6 +254,7 @@ impl BenchCommand {
 fn facts(args: &BenchCommand) -> Vec<(String, String)> {
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let mut facts = vec![
+        ("date".to_owned(), rfc3339(SystemTime::now())),
         ("command".to_owned(), format!("lunar {words}")),
         ("version".to_owned(), format!("lunar {}", env!("CARGO_PKG_VERSION"))),
     ];

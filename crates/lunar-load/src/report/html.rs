@@ -83,9 +83,11 @@ fn paragraphs(paragraphs: &[String]) -> String {
 fn figure(plot: &Plot, number: usize) -> String {
     let title = escaped(&plot.title);
     let figures = table_html(&figures(plot), &plot.title);
+    let y = escaped(&plot.y.label);
     format!(
-        "<figure>\n<figcaption>{title}</figcaption>\n<div id=\"plot-{number}\" role=\"img\" \
-         aria-label=\"{title}; figures below\"></div>\n<details><summary>Figures of \
+        "<figure>\n<figcaption>{title}</figcaption>\n<p class=\"axis\">{y}</p>\n\
+         <div id=\"plot-{number}\" role=\"img\" aria-label=\"{title}; figures below\"></div>\n\
+         <p class=\"values\"></p>\n<details><summary>Figures of \
          this plot</summary>\n{figures}</details>\n</figure>\n"
     )
 }
@@ -122,11 +124,21 @@ fn table_html(table: &Table, name: &str) -> String {
     for row in &table.rows {
         let cells = row.iter().zip(&table.columns).map(|(cell, column)| {
             let class = if column.is_number { "number" } else { "name" };
-            format!("<td class=\"{class}\">{}</td>", escaped(&cell.text))
+            format!("<td class=\"{class}\">{}</td>", figure_html(&cell.text))
         });
         let _ = writeln!(text, "<tr>{}</tr>", cells.collect::<String>());
     }
     text + "</tbody></table></div>\n"
+}
+
+/// Returns a figure; its spread, if it has one, becomes a line of its own.
+fn figure_html(text: &str) -> String {
+    match text.strip_suffix(')').and_then(|text| text.split_once(" (")) {
+        Some((figure, spread)) => {
+            format!("{} <span class=\"spread\">({})</span>", escaped(figure), escaped(spread))
+        }
+        None => escaped(text),
+    }
 }
 
 /// Escapes text for HTML, in elements and in quoted attributes.

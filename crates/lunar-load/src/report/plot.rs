@@ -59,10 +59,13 @@ pub enum AxisScale {
 /// One series of points.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// Name in the legend.
+    /// Name, drawn at the end of the line.
     pub label: String,
     /// `(x, y)`, in any order.
     pub points: Vec<(f64, f64)>,
+    /// Numbers of colour and dash, so that lines of one subject have one colour; `None`: by the
+    /// order of the series.
+    pub style: Option<(usize, usize)>,
 }
 
 impl Axis {
@@ -93,7 +96,7 @@ impl Plot {
         let x_values = self.x_values();
         let lines = self.series.iter().map(|series| {
             let figures: Vec<Option<f64>> = x_values.iter().map(|x| series.at(*x)).collect();
-            json!({ "label": series.label, "y": figures })
+            json!({ "label": series.label, "y": figures, "style": series.style })
         });
         json!({
             "title": self.title,
@@ -112,7 +115,9 @@ impl Series {
         match all.iter_mut().find(|one| one.label == label) {
             Some(one) if one.points.iter().any(|(x, _)| *x == point.0) => {}
             Some(one) => one.points.push(point),
-            None => all.push(Self { label: label.to_owned(), points: vec![point] }),
+            None => {
+                all.push(Self { label: label.to_owned(), points: vec![point], ..Self::default() })
+            }
         }
     }
 

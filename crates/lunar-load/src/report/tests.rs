@@ -38,6 +38,7 @@ fn series_share_their_axis() {
     let line = |label: &str, points: &[(f64, f64)]| Series {
         label: label.to_owned(),
         points: points.to_vec(),
+        ..Series::default()
     };
     let series = vec![line("a", &[(4.0, 40.0), (1.0, 10.0)]), line("b", &[(2.0, 5.0)])];
     let plot = Plot { title: "t".into(), x: axis("x"), y: axis("y"), series };
@@ -65,7 +66,11 @@ fn times_and_sizes_have_units() {
 fn no_text_is_taken_for_html() {
     let evil = "</script><img src=x onerror=alert(1)>\"' onload='&amp;<!--";
     let axis = || Axis::new(evil, AxisUnit::Bytes, AxisScale::Log2);
-    let series = vec![Series { label: evil.to_owned(), points: vec![(1.0, 2.0), (2.0, 3.0)] }];
+    let series = vec![Series {
+        label: evil.to_owned(),
+        points: vec![(1.0, 2.0), (2.0, 3.0)],
+        ..Series::default()
+    }];
     let mut table = Table::new([Column::text("url", evil)]).named("more", evil);
     table.row([TableCell::text(evil)]);
     let section = Section {

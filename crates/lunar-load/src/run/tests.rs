@@ -83,6 +83,7 @@ fn work() -> Workload {
         warm_up: Duration::from_millis(100),
         time: Duration::from_secs(1),
         seed: 1,
+        durable: false,
     }
 }
 

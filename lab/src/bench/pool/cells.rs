@@ -152,6 +152,7 @@ pub async fn measure(
         warm_up: Duration::ZERO,
         time,
         seed,
+        durable: false,
     };
     let before = processor_time();
     let result = lunar_load::run(device, work).await?;

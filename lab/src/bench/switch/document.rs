@@ -169,6 +169,7 @@ fn rates(scene: &SceneKind, cells: &[CellRounds], pattern: AccessPattern, title:
     let series = PATHS.map(|path| Series {
         label: path.name().to_owned(),
         points: points(scene, cells, pattern, (path, BYTES)),
+        ..Series::default()
     });
     plot(title, "throughput", AxisUnit::BytesPerSecond, series.into())
 }
@@ -179,6 +180,7 @@ fn usage(scene: &SceneKind, cells: &[CellRounds], title: &str) -> Plot {
         series.extend([Bytes, Slow, Fast, Foreign].map(|path| Series {
             label: format!("{}, {name}", path.name()),
             points: points(scene, cells, pattern, (path, USE)),
+            ..Series::default()
         }));
     }
     plot(title, "CPU utilization", AxisUnit::Percent, series)

@@ -87,6 +87,7 @@ async fn requests(urls: &[String], load: CellLoad, length: TurnLength) -> Result
             warm_up: length.warm_up,
             time: length.measured,
             seed: length.seed + ((number as u64) << 32),
+            durable: false,
         };
         let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
         hosts.spawn(async move { lunar_load::run(&device, work).await });

@@ -137,6 +137,7 @@ fn plot(figures: &[Figure]) -> Plot {
             .filter(|figure| figure.connections == connections)
             .map(|figure| (f64::from(figure.mtu), figure.bytes_per_second.median))
             .collect(),
+        ..Series::default()
     };
     Plot {
         title: "Throughput by frame size".to_owned(),

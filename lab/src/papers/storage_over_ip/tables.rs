@@ -172,13 +172,17 @@ const fn direction(writes: bool) -> &'static str {
 fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
     let mut plots = Vec::new();
     let ceiling = figures.iter().map(|one| (one.record_bytes as f64, tcp)).collect();
-    let ceiling = Series { label: "raw TCP".to_owned(), points: ceiling };
+    let ceiling = Series { label: "raw TCP".to_owned(), points: ceiling, ..Series::default() };
     for writes in [false, true] {
         let series = |y: fn(&Figures) -> f64| {
             LOCATIONS.map(|location| {
                 let of = figures.iter().filter(|one| one.is_of(location, writes));
                 let points = of.map(|one| (one.record_bytes as f64, y(one)));
-                Series { label: location.name().to_owned(), points: points.collect() }
+                Series {
+                    label: location.name().to_owned(),
+                    points: points.collect(),
+                    ..Series::default()
+                }
             })
         };
         let name = direction(writes);
@@ -284,9 +288,16 @@ fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
         let ours =
             ours.filter_map(|one| Some((one.record_bytes as f64, one.percent_of_local?.median)));
         let paper = shown.iter().map(|of| (of.bytes() as f64, of.percent(location, writes)));
-        series.push(Series { label: format!("{}, here", location.name()), points: ours.collect() });
-        series
-            .push(Series { label: format!("{}, paper", location.name()), points: paper.collect() });
+        series.push(Series {
+            label: format!("{}, here", location.name()),
+            points: ours.collect(),
+            ..Series::default()
+        });
+        series.push(Series {
+            label: format!("{}, paper", location.name()),
+            points: paper.collect(),
+            ..Series::default()
+        });
     }
     Plot {
         title: format!("Random {}: percent of local", direction(writes)),

@@ -1,5 +1,6 @@
 //! Measurement of one combination of size, depth, connections and pattern, on every disk.
 
+use super::compared::ComparedDisks;
 use super::session::SessionArgs;
 use super::{BenchCommand, PatternName};
 use crate::device_url::{self, OpenedDevice};
@@ -184,6 +185,20 @@ pub(super) async fn check(
     Ok(())
 }
 
+/// Describes the disks of a run; those that are not open are opened.
+pub(super) async fn describe(
+    args: &BenchCommand,
+    cell: &Cell,
+    disks: &mut Disks,
+) -> Result<ComparedDisks, Failure> {
+    let mut compared = ComparedDisks::default();
+    for url in &args.urls {
+        let disk = disks.get(&args.session, args.disk_to_open(url, cell)).await?;
+        compared.add(url, &disk, args.durable)?;
+    }
+    Ok(compared)
+}
+
 /// Measures a combination on every disk; the disks take turns.
 pub(super) async fn measure(
     args: &BenchCommand,
@@ -250,6 +265,7 @@ impl BenchCommand {
             warm_up,
             time,
             seed: self.seed,
+            durable: self.durable,
         })
     }
 }

@@ -1,6 +1,8 @@
 //! The results as a report with plots.
 
+use super::PatternName;
 use super::cells::{Cell, Measurement, Row};
+use super::compared::ComparedDisks;
 use super::network::model_text;
 use super::{BenchCommand, facts};
 use lunar_load::report::{
@@ -10,20 +12,20 @@ use lunar_load::report::{
 use std::time::Duration;
 
 /// The report of a run.
-pub(super) fn report(args: &BenchCommand, all: &[Measurement]) -> Report {
+pub(super) fn report(args: &BenchCommand, compared: &ComparedDisks, all: &[Measurement]) -> Report {
     let mut section = Section::new("disks", "Disks");
     section.prose.push(
         "Figures are medians of the rounds, with minimum and maximum; percentiles are taken over \
          all rounds together. Disks take turns within a round."
             .to_owned(),
     );
-    section.tables.push(figures(all));
+    section.tables.push(figures(compared, all));
     for row in all.iter().flat_map(|one| &one.rows) {
         section.warnings.extend(row.warning().map(|why| format!("{}: {why}", row.url)));
     }
     section.warnings.dedup();
-    section.plots = plots(all);
-    let mut sections = vec![section];
+    section.plots = plots(compared, all);
+    let mut sections = vec![compared.section(args), section];
     sections.extend(raw_tcp(all));
     let mut facts = facts(args);
     if let Some(model) = args.network.model() {
@@ -32,9 +34,9 @@ pub(super) fn report(args: &BenchCommand, all: &[Measurement]) -> Report {
     Report { title: "lunar bench".to_owned(), prose: Vec::new(), facts, sections }
 }
 
-fn figures(all: &[Measurement]) -> Table {
+fn figures(compared: &ComparedDisks, all: &[Measurement]) -> Table {
     let mut table = Table::new([
-        Column::text("url", "disk"),
+        Column::text("disk", "disk"),
         Column::text("pattern", "pattern"),
         Column::number("io_bytes", "request"),
         Column::number("depth", "depth"),
@@ -49,11 +51,11 @@ fn figures(all: &[Measurement]) -> Table {
         Column::number("target_cpu_us_per_request", "target CPU, us"),
     ]);
     for Measurement { cell, rows, .. } in all {
-        for row in rows {
+        for (position, row) in rows.iter().enumerate() {
             let one = &row.measured;
             let time = |percent| Figure::time(one.latency.percentile(percent));
             let mut figures = vec![
-                Figure::text(row.url.clone()),
+                Figure::text(compared.name(position)),
                 Figure::text(cell.pattern.text()),
                 Figure::size(cell.io_bytes),
                 Figure::count(cell.depth.into()),
@@ -103,12 +105,19 @@ const RAW_TCP_PROSE: &str = "Performance of plain TCP between two threads of thi
                              or the network to them.";
 
 /// A point in the grid of combinations, with its results.
-type Point<'a> = (&'a Measurement, &'a Row);
+#[derive(Clone, Copy, Debug)]
+struct Point<'a> {
+    cell: &'a Cell,
+    row: &'a Row,
+    /// Position of the disk on the command line.
+    disk: usize,
+}
 
-/// The part of the grid that a plot shows: one line for each disk and pattern. Parameters other
-/// than the axis have one value in it.
-#[derive(Clone, Copy, Debug, Default)]
+/// The part of the grid that a plot shows: one line for each disk. Parameters other than the axis
+/// have one value in it.
+#[derive(Clone, Copy, Debug)]
 struct GridSlice {
+    pattern: PatternName,
     io_bytes: Option<u64>,
     depth: Option<u16>,
     connections: Option<u16>,
@@ -116,7 +125,8 @@ struct GridSlice {
 
 impl GridSlice {
     fn includes(&self, cell: &Cell) -> bool {
-        self.io_bytes.is_none_or(|bytes| bytes == cell.io_bytes)
+        self.pattern == cell.pattern
+            && self.io_bytes.is_none_or(|bytes| bytes == cell.io_bytes)
             && self.depth.is_none_or(|depth| depth == cell.depth)
             && self.connections.is_none_or(|count| count == cell.connections)
     }
@@ -131,7 +141,9 @@ impl GridSlice {
         let depth = depth.filter(|depth| others(|cell| cell.depth.into(), *depth));
         let count = self.connections.map(u64::from);
         let count = count.filter(|count| others(|cell| cell.connections.into(), *count));
+        let pattern = all.iter().any(|other| other.cell.pattern != self.pattern);
         let parts = [
+            pattern.then(|| self.pattern.text().to_owned()),
             size.map(|bytes| format!("requests of {}", lunar_load::report::size_text(bytes))),
             depth.map(|depth| format!("depth {depth}")),
             count.map(|count| format!("connections {count}")),
@@ -141,48 +153,63 @@ impl GridSlice {
     }
 }
 
-/// Plots by size, depth and connections, percentiles, and the distribution, without empty plots.
-fn plots(all: &[Measurement]) -> Vec<Plot> {
+/// Plots of each pattern by size, depth and connections, percentiles, and the distribution,
+/// without empty plots.
+fn plots(compared: &ComparedDisks, all: &[Measurement]) -> Vec<Plot> {
+    let mut patterns: Vec<PatternName> = Vec::new();
+    for measurement in all {
+        if !patterns.contains(&measurement.cell.pattern) {
+            patterns.push(measurement.cell.pattern);
+        }
+    }
+    let all_plots = patterns.into_iter().flat_map(|pattern| plots_of(pattern, compared, all));
+    all_plots.filter(Plot::has_line).collect()
+}
+
+fn plots_of(pattern: PatternName, compared: &ComparedDisks, all: &[Measurement]) -> [Plot; 5] {
     let cells = || all.iter().map(|measurement| &measurement.cell);
     let small = cells().map(|cell| cell.io_bytes).min();
     let large = cells().map(|cell| cell.io_bytes).max();
     let deep = cells().map(|cell| cell.depth).max();
     let most = cells().map(|cell| cell.connections).max();
-    let bytes = |(_, row): &Point<'_>| row.measured.bytes_per_second.median;
-    let iops = |(_, row): &Point<'_>| row.measured.requests_per_second.median;
+    let bytes = |point: &Point<'_>| point.row.measured.bytes_per_second.median;
+    let iops = |point: &Point<'_>| point.row.measured.requests_per_second.median;
     let bytes_axis = || Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear);
     let depth = || Axis::new("outstanding requests", AxisUnit::Count, AxisScale::Log2);
-    let by_size = GridSlice { depth: deep, connections: most, ..GridSlice::default() };
-    let by_depth = GridSlice { io_bytes: small, connections: most, ..GridSlice::default() };
-    let by_count = GridSlice { io_bytes: large, depth: deep, ..GridSlice::default() };
-    let mut plots = vec![
+    let slice = |io_bytes, depth, connections| GridSlice { pattern, io_bytes, depth, connections };
+    let by_size = slice(None, deep, most);
+    let by_depth = slice(small, None, most);
+    let by_count = slice(large, deep, None);
+    let lines = |slice, x: fn(&Point<'_>) -> Option<f64>, y: fn(&Point<'_>) -> f64| {
+        lines(compared, all, slice, x, y)
+    };
+    [
         Plot {
             title: format!("Throughput by request size{}", by_size.text(all)),
             x: Axis::new("request", AxisUnit::Bytes, AxisScale::Log2),
             y: bytes_axis(),
-            series: lines(all, by_size, |(one, _)| Some(one.cell.io_bytes as f64), bytes),
+            series: lines(by_size, |point| Some(point.cell.io_bytes as f64), bytes),
         },
         Plot {
             title: format!("Requests per second by depth{}", by_depth.text(all)),
             x: depth(),
             y: Axis::new("IOPS", AxisUnit::PerSecond, AxisScale::Linear),
-            series: lines(all, by_depth, |(one, _)| Some(one.cell.depth.into()), iops),
+            series: lines(by_depth, |point| Some(point.cell.depth.into()), iops),
         },
         Plot {
             title: format!("Throughput by number of connections{}", by_count.text(all)),
             x: Axis::new("connections", AxisUnit::Count, AxisScale::Log2),
             y: bytes_axis(),
-            series: lines(all, by_count, |(_, row)| row.connections.map(|n| n as f64), bytes),
+            series: lines(by_count, |point| point.row.connections.map(|n| n as f64), bytes),
         },
-        percentiles(all, by_depth, depth()),
-        distribution(all, GridSlice { io_bytes: small, depth: deep, connections: most }),
-    ];
-    plots.retain(Plot::has_line);
-    plots
+        percentiles(compared, all, by_depth, depth()),
+        distribution(compared, all, slice(small, deep, most)),
+    ]
 }
 
-/// One line for each disk and pattern; points without a position on the axis are left out.
+/// One line for each disk; points without a position on the axis are left out.
 fn lines(
+    compared: &ComparedDisks,
     all: &[Measurement],
     slice: GridSlice,
     x: impl Fn(&Point<'_>) -> Option<f64>,
@@ -191,34 +218,30 @@ fn lines(
     let mut lines: Vec<Series> = Vec::new();
     for point in points(all, slice) {
         let Some(x) = x(&point) else { continue };
-        Series::add_point(&mut lines, &label(all, &point), (x, y(&point)));
+        Series::add_point(&mut lines, &compared.name(point.disk), (x, y(&point)));
     }
     lines
 }
 
 fn points(all: &[Measurement], slice: GridSlice) -> impl Iterator<Item = Point<'_>> {
     let shown = all.iter().filter(move |measurement| slice.includes(&measurement.cell));
-    shown.flat_map(|measurement| measurement.rows.iter().map(move |row| (measurement, row)))
+    shown.flat_map(|Measurement { cell, rows, .. }| {
+        rows.iter().enumerate().map(move |(disk, row)| Point { cell, row, disk })
+    })
 }
 
-/// The disk, and the pattern if there are several.
-fn label(all: &[Measurement], (measurement, row): &Point<'_>) -> String {
-    let pattern = measurement.cell.pattern;
-    match all.iter().any(|other| other.cell.pattern != pattern) {
-        true => format!("{}, {}", row.url, pattern.text()),
-        false => row.url.clone(),
-    }
-}
-
-/// Three percentiles by depth.
-fn percentiles(all: &[Measurement], slice: GridSlice, x: Axis) -> Plot {
+/// Two percentiles by depth: a colour for each disk, a dash for each percentile.
+fn percentiles(compared: &ComparedDisks, all: &[Measurement], slice: GridSlice, x: Axis) -> Plot {
     let mut series = Vec::new();
-    for (name, percent) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)] {
+    for (dash, (name, percent)) in [("p50", 50.0), ("p99", 99.0)].into_iter().enumerate() {
         let micros =
-            |(_, row): &Point<'_>| row.measured.latency.percentile(percent).as_secs_f64() * 1e6;
-        let more = lines(all, slice, |(one, _)| Some(one.cell.depth.into()), micros);
-        let named = |line: Series| Series { label: format!("{name}, {}", line.label), ..line };
-        series.extend(more.into_iter().map(named));
+            |point: &Point<'_>| point.row.measured.latency.percentile(percent).as_secs_f64() * 1e6;
+        let more = lines(compared, all, slice, |point| Some(point.cell.depth.into()), micros);
+        series.extend(more.into_iter().enumerate().map(|(disk, line)| Series {
+            label: format!("{} {name}", line.label),
+            style: Some((disk, dash)),
+            ..line
+        }));
     }
     Plot {
         title: format!("Latency by depth{}", slice.text(all)),
@@ -229,11 +252,12 @@ fn percentiles(all: &[Measurement], slice: GridSlice, x: Axis) -> Plot {
 }
 
 /// The whole distribution of latency.
-fn distribution(all: &[Measurement], slice: GridSlice) -> Plot {
+fn distribution(compared: &ComparedDisks, all: &[Measurement], slice: GridSlice) -> Plot {
     let to_point = |(rest, time): (f64, Duration)| (1.0 / rest, time.as_secs_f64() * 1e6);
     let line = |point: Point<'_>| Series {
-        label: label(all, &point),
-        points: point.1.measured.latency.curve().into_iter().map(to_point).collect(),
+        label: compared.name(point.disk),
+        points: point.row.measured.latency.curve().into_iter().map(to_point).collect(),
+        style: None,
     };
     Plot {
         title: format!("Latency distribution{}", slice.text(all)),

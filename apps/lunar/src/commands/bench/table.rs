@@ -125,6 +125,7 @@ pub(super) fn document(args: &BenchCommand, all: &[Measurement]) -> Value {
         "paced_iops": args.iops,
         "range_bytes": args.size,
         "seed": args.seed,
+        "durable": args.durable,
         "machine": lunar_load::report::machine(),
         "network": model.map(|model| json!({
             "delay_us": model.delay.as_secs_f64() * 1e6,

@@ -73,6 +73,7 @@ fn work(turn: &CommandTurn<'_>, session: u64) -> Workload {
         warm_up: turn.times.warm_up,
         time: turn.times.measured,
         seed: turn.seed + (session << 32),
+        durable: false,
     }
 }
 
