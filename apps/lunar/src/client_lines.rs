@@ -146,6 +146,13 @@ impl ClientCredentials {
             lunar.push_str(&format!(" --initiator-name {name}"));
         }
         lines.push(format!("{lunar} '{url}'"));
+        // iscsiadm reads credentials and names from files of root. A comment, because the other
+        // commands need no root.
+        if self.chap.is_none() && self.discovery_chap.is_none() && self.initiator.is_none() {
+            let address = portal.trim_start_matches("iscsi://");
+            let command = format!("iscsiadm -m discovery -t sendtargets -p {address} --login");
+            lines.push(format!("# Linux, as root: {command}"));
+        }
         lines
     }
 }
@@ -197,7 +204,8 @@ mod tests {
         let lines = ClientCredentials::default().lines("iscsi://p:1", "iqn.x", Some(3));
         let expected = ["iscsi-ls -s iscsi://p:1", "qemu-img info 'iscsi://p:1/iqn.x/3'"];
         assert_eq!(lines[..2], expected);
-        assert_eq!(lines[2..], ["lunar info 'iscsi://p:1/iqn.x/3'"]);
+        let linux = "# Linux, as root: iscsiadm -m discovery -t sendtargets -p p:1 --login";
+        assert_eq!(lines[2..], ["lunar info 'iscsi://p:1/iqn.x/3'", linux]);
     }
 
     #[test]
