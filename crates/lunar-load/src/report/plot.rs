@@ -116,7 +116,7 @@ impl Series {
             Some(one) if one.points.iter().any(|(x, _)| *x == point.0) => {}
             Some(one) => one.points.push(point),
             None => {
-                all.push(Self { label: label.to_owned(), points: vec![point], ..Self::default() })
+                all.push(Self { label: label.to_owned(), points: vec![point], ..Self::default() });
             }
         }
     }
