@@ -32,7 +32,7 @@ impl WriteState {
         }
     }
 
-    const fn is_durable(self) -> bool {
+    const fn reaches_medium(self) -> bool {
         matches!(self, Self::Durable | Self::WriteThrough)
     }
 }
@@ -85,7 +85,7 @@ impl ComparedDisks {
     pub(super) fn warning(&self, args: &BenchCommand) -> Option<String> {
         let writes = args.pattern.iter().any(|name| name.pattern().writes());
         let names = |durable: bool| {
-            let some = self.0.iter().filter(|disk| disk.writes.is_durable() == durable);
+            let some = self.0.iter().filter(|disk| disk.writes.reaches_medium() == durable);
             some.map(|disk| disk.name.as_str()).collect::<Vec<_>>().join(", ")
         };
         let (durable, others) = (names(true), names(false));
