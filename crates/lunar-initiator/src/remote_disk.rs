@@ -27,6 +27,11 @@ use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::sense::{SenseKey, Status};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Maximum time for the answer to the probe of COMPARE AND WRITE: less than a server waits at its
+/// start for a storage.
+const PROBE_TIME: Duration = Duration::from_secs(2);
 
 const READ_16: u8 = opcode("READ (16)");
 const WRITE_16: u8 = opcode("WRITE (16)");
@@ -199,8 +204,9 @@ impl RemoteDisk {
 
     /// Asks the target whether it knows COMPARE AND WRITE, and offers
     /// [`compare_and_write`](BlockDevice::compare_and_write) if it does. Not done for every disk:
-    /// the probe is a COMPARE AND WRITE of zero blocks, with which istgt 0.4 fails. The reported
-    /// limit is not sufficient: tgt 1.0.85 reports one and does not know the command.
+    /// the probe is a COMPARE AND WRITE of zero blocks, which istgt 0.4 never answers: it is aborted
+    /// after [`PROBE_TIME`], and the command is not offered. The reported limit is not sufficient:
+    /// tgt 1.0.85 reports one and does not know the command.
     pub async fn offer_compare_and_write(&self) {
         if self.compare_and_write_limit > 0 && has_compare_and_write(&self.unit).await {
             self.compare_and_write_blocks.store(self.compare_and_write_limit, Ordering::Release);
@@ -488,11 +494,13 @@ impl RemoteDisk {
     }
 }
 
-/// True unless the unit refuses COMPARE AND WRITE of no blocks as an unknown command.
+/// True unless the unit refuses COMPARE AND WRITE of no blocks as an unknown command, or does not
+/// answer it.
 async fn has_compare_and_write(unit: &Unit) -> bool {
     const INVALID_COMMAND_OPERATION_CODE: u16 = 0x2000;
     let cdb = compare_and_write_cdb(BlockRange::new(0, 0), 0);
-    let asked = unit.command(cdb, Bytes::new(), 0).await;
+    let asked = tokio::time::timeout(PROBE_TIME, unit.command(cdb, Bytes::new(), 0)).await;
+    let Ok(asked) = asked else { return false };
     let sense = asked.as_ref().err().and_then(Error::sense);
     sense.is_none_or(|sense| sense.code != INVALID_COMMAND_OPERATION_CODE)
 }

@@ -55,3 +55,22 @@ fn a_lost_response_is_no_difference() {
         rig.end().await;
     });
 }
+
+/// Fault: a target that never answers the probe (istgt 0.4) could not be served: the command waited
+/// without end, and the server gave up the storage.
+///
+/// Goal: the probe ends, COMPARE AND WRITE is not offered, and the disk works.
+/// Method: the response to the probe is held back.
+#[test]
+fn a_target_that_does_not_answer_the_probe() {
+    block_on(async {
+        let rig = Rig::new(1).await;
+        rig.relay.rule(Rule { held: true, ..Rule::of(COMPARE_AND_WRITE) });
+        rig.disk.offer_compare_and_write().await;
+        assert!(rig.disk.compare_and_write().is_none(), "the target did not answer");
+        rig.relay.release_held();
+        let data = Bytes::from(vec![1; 512]);
+        rig.disk.write(BlockRange::new(1, 1), data, false).await.unwrap();
+        rig.end().await;
+    });
+}
