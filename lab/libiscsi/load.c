@@ -37,8 +37,8 @@
 
 struct options {
 	const char *url;
-	bool writes, random, verify;
-	uint64_t io_bytes, range_bytes, depth, seed;
+	bool writes, random, verify, once;
+	uint64_t io_bytes, offset, range_bytes, depth, seed;
 	double seconds, warm_up;
 };
 
@@ -106,6 +106,17 @@ static void fill(uint8_t *data, uint64_t bytes, uint64_t seed, uint64_t place)
 
 static void ended(struct iscsi_context *iscsi, int status, void *data, void *slot);
 
+static uint64_t lba_of(const struct load *load, uint64_t place)
+{
+	return (load->asked.offset + place * load->asked.io_bytes) / load->block_bytes;
+}
+
+/* False after the last request of --once. */
+static bool has_more(const struct load *load)
+{
+	return !load->asked.once || load->begun < load->places;
+}
+
 static void begin(struct slot *slot)
 {
 	struct load *load = slot->load;
@@ -116,7 +127,7 @@ static void begin(struct slot *slot)
 	uint64_t lba;
 
 	slot->place = (asked->random ? mixed(asked->seed, number) : number) % load->places;
-	lba = slot->place * (asked->io_bytes / load->block_bytes);
+	lba = lba_of(load, slot->place);
 	if (asked->verify)
 		fill(slot->data, asked->io_bytes, asked->seed, slot->place);
 	slot->begun = now();
@@ -156,7 +167,7 @@ static void ended(struct iscsi_context *iscsi, int status, void *data, void *pri
 		load->written[slot->place] = 1;
 	if (at >= load->from && at < load->to)
 		histogram_add(&load->latency, at - slot->begun);
-	if (at < load->to)
+	if (at < load->to && has_more(load))
 		begin(slot);
 }
 
@@ -197,13 +208,17 @@ static void look_at_disk(struct load *load)
 		fail("the target tells a capacity of more than 2^64 bytes");
 	bytes = (capacity->returned_lba + 1) * load->block_bytes;
 	scsi_free_scsi_task(task);
+	if (asked->offset > bytes)
+		fail("the disk has %" PRIu64 " bytes, and --offset says %" PRIu64, bytes,
+		     asked->offset);
 	if (asked->range_bytes == 0)
-		asked->range_bytes = bytes;
-	if (asked->range_bytes > bytes)
+		asked->range_bytes = bytes - asked->offset;
+	if (asked->range_bytes > bytes - asked->offset)
 		fail("the disk has %" PRIu64 " bytes, and --range says %" PRIu64, bytes,
 		     asked->range_bytes);
-	if (asked->io_bytes % load->block_bytes != 0)
-		fail("--io-size is no multiple of the block size, %" PRIu32, load->block_bytes);
+	if (asked->io_bytes % load->block_bytes != 0 || asked->offset % load->block_bytes != 0)
+		fail("--io-size or --offset is no multiple of the block size, %" PRIu32,
+		     load->block_bytes);
 	load->places = asked->range_bytes / asked->io_bytes;
 	if (load->places == 0)
 		fail("a request does not fit into --range");
@@ -226,12 +241,19 @@ static void make_slots(struct load *load)
 		fail("no memory to remember %" PRIu64 " places", load->places);
 }
 
-/* Reads again what was written; how many places that are. */
+/* Flushes, and reads again what was written; how many places that are. */
 static uint64_t verify(struct load *load)
 {
 	const struct options *asked = &load->asked;
-	uint64_t step = asked->io_bytes / load->block_bytes, count = 0;
+	uint64_t count = 0;
 	uint8_t *wanted = load->slots[0].data;
+	struct scsi_task *flush;
+
+	/* Of all blocks. */
+	flush = iscsi_synchronizecache16_sync(load->iscsi, load->lun, 0, 0, 0, 0);
+	if (flush == NULL || flush->status != SCSI_STATUS_GOOD)
+		fail("SYNCHRONIZE CACHE: %s", iscsi_get_error(load->iscsi));
+	scsi_free_scsi_task(flush);
 
 	for (uint64_t place = 0; place < load->places; place++) {
 		struct scsi_task *task;
@@ -239,7 +261,7 @@ static uint64_t verify(struct load *load)
 		if (!load->written[place])
 			continue;
 		fill(wanted, asked->io_bytes, asked->seed, place);
-		task = iscsi_read16_sync(load->iscsi, load->lun, place * step,
+		task = iscsi_read16_sync(load->iscsi, load->lun, lba_of(load, place),
 				(uint32_t)asked->io_bytes, (int)load->block_bytes, 0, 0, 0, 0, 0);
 		if (task == NULL || task->status != SCSI_STATUS_GOOD)
 			fail("place %" PRIu64 " cannot be read: %s", place,
@@ -289,12 +311,12 @@ static void run(struct load *load)
 
 	load->from = now() + (uint64_t)(load->asked.warm_up * 1e9);
 	load->to = load->from + (uint64_t)(load->asked.seconds * 1e9);
-	for (uint64_t at = 0; at < load->asked.depth; at++)
+	for (uint64_t at = 0; at < load->asked.depth && has_more(load); at++)
 		begin(&load->slots[at]);
 	while (now() < load->from)
 		turn(load);
 	getrusage(RUSAGE_SELF, &before);
-	while (now() < load->to)
+	while (now() < load->to && load->under_way > 0)
 		turn(load);
 	getrusage(RUSAGE_SELF, &after);
 	while (load->under_way > 0)
@@ -343,12 +365,15 @@ static void help(void)
 	     "                 what the disk holds\n"
 	     "  --io-size N    bytes of a request (4K)\n"
 	     "  --depth N      requests under way at once (32)\n"
-	     "  --range N      bytes from the beginning that are used (all)\n"
+	     "  --offset N     the first byte that is used (0)\n"
+	     "  --range N      bytes from there on that are used (all)\n"
+	     "  --once         of read and write: end when each place was used; --seconds is the\n"
+	     "                 longest time\n"
 	     "  --seconds S    how long to measure (3)\n"
 	     "  --warm-up S    how long to run before that (0.5)\n"
 	     "  --seed N       random places follow from it (1)\n"
-	     "  --verify       of writes: each place gets data of its own, read again at the end;\n"
-	     "                 takes processor time\n\n"
+	     "  --verify       of writes: each place gets data of its own, flushed and read again at\n"
+	     "                 the end; takes processor time\n\n"
 	     "Example:\n"
 	     "  libiscsi-load --pattern rand-write --depth 8 iscsi://127.0.0.1/iqn.2026-11.org:x/0");
 	exit(0);
@@ -371,6 +396,7 @@ static void parse(struct options *asked, int count, char **arguments)
 		{ "depth", 1, NULL, 'd' },   { "range", 1, NULL, 'r' },
 		{ "seconds", 1, NULL, 's' }, { "warm-up", 1, NULL, 'w' },
 		{ "seed", 1, NULL, 'x' },    { "verify", 0, NULL, 'v' },
+		{ "offset", 1, NULL, 'o' },  { "once", 0, NULL, '1' },
 		{ "help", 0, NULL, 'h' },    { NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -387,6 +413,8 @@ static void parse(struct options *asked, int count, char **arguments)
 		case 'w': asked->warm_up = seconds_in("warm-up", optarg); break;
 		case 'x': asked->seed = size_of("seed", optarg, UINT64_MAX); break;
 		case 'v': asked->verify = true; break;
+		case 'o': asked->offset = size_of("offset", optarg, UINT64_MAX); break;
+		case '1': asked->once = true; break;
 		case 'h': help(); break;
 		default: fail("see --help");
 		}
@@ -397,6 +425,8 @@ static void parse(struct options *asked, int count, char **arguments)
 		fail("--depth, --io-size and --seconds are more than nothing");
 	if (asked->verify && !asked->writes)
 		fail("--verify is for patterns that write");
+	if (asked->once && asked->random)
+		fail("--once is for read and write");
 	asked->url = arguments[optind];
 }
 

@@ -9,6 +9,7 @@
 //! | [`adversary`] | attacks on a running server |
 //! | [`powercut`], [`ledger`] | a disk that loses power; admissible contents of its blocks |
 //! | [`lio`] | our initiators against the kernel's target |
+//! | [`switch_peers`] | hosts and storages of a switch |
 //! | [`wire`] | PDUs as bytes: a relay that cuts connections, command queues, EXTENDED COPY |
 //! | [`report`] | Markdown tables, and parts of documents that runs write |
 //! | [`system`] | processes, ports, files and cores of this machine |
@@ -35,5 +36,6 @@ pub mod random;
 pub mod readme;
 pub mod report;
 pub mod state_fixtures;
+pub mod switch_peers;
 pub mod system;
 pub mod wire;

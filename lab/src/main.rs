@@ -10,6 +10,7 @@ use lunar_lab::conformance::report::{report, totals, unclean};
 use lunar_lab::conformance::suite::{TestOutcome, run_suite, suites};
 use lunar_lab::papers::Paper;
 use lunar_lab::report::sections::section;
+use lunar_lab::switch_peers::SwitchPeers;
 
 /// The laboratory of Lunar: foreign peers, attacks, conformance, measured comparisons
 #[derive(Debug, Parser)]
@@ -39,6 +40,8 @@ enum Command {
     Papers(Paper),
     /// Write the state files of this version below testdata/state
     StateFixture,
+    /// Hosts and storages of other makers with a switch between them: lab/kernel/run switch
+    SwitchPeers(SwitchPeers),
     /// Run the libiscsi suite against a running target; its data is lost
     Suite {
         /// The LUN, and the same LUN by a second path
@@ -66,6 +69,7 @@ fn main() -> Result<()> {
         Command::Lio { folder, words } => exit_with(lunar_lab::lio::main(&folder, &words)?),
         Command::Papers(paper) => paper.run(),
         Command::StateFixture => lunar_lab::state_fixtures::write_fixtures(),
+        Command::SwitchPeers(peers) => exit_with(peers.main()?),
         Command::Suite { urls } => run_foreign_suite(&urls),
     }
 }

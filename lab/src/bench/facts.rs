@@ -18,7 +18,7 @@ pub fn facts_of_run(program: &Path, rounds: String) -> Vec<(String, String)> {
 }
 
 /// Returns the first line that a program prints; `-`: the program is not installed.
-fn first_line(program: &Path, arguments: &[&str]) -> String {
+pub fn first_line(program: &Path, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let printed = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let line = printed.ok().and_then(|text| Some(text.lines().next()?.trim().to_owned()));

@@ -1,6 +1,6 @@
 //! Measured comparisons. Their figures, and the machine, are in docs/benchmarks.md.
 
-mod facts;
+pub(crate) mod facts;
 mod first_byte;
 mod flame;
 mod goal;

@@ -3,6 +3,6 @@
 
 mod cases;
 mod check;
-mod clients;
+pub(crate) mod clients;
 
 pub use check::main;

@@ -3,6 +3,7 @@
 use crate::peers::lunar::release_binary;
 use crate::system::process::pinned;
 use anyhow::{Context, Result, ensure};
+use lunar_load::split_mix_64;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -153,6 +154,13 @@ fn build() -> Result<PathBuf> {
     let into = own.parent().context("the program has no parent directory")?.join("libiscsi-load");
     build_generator(&into, &["-O2", "-Wall", "-Wextra"])?;
     Ok(into)
+}
+
+/// Returns the data that the generator on libiscsi writes to a place with `--verify`.
+pub fn generator_data(seed: u64, place: usize, bytes: usize) -> Vec<u8> {
+    let key = split_mix_64(seed, place as u64);
+    let words = (0..bytes as u64).step_by(size_of::<u64>()).map(|at| key.wrapping_add(at));
+    words.flat_map(u64::to_le_bytes).collect()
 }
 
 /// Builds the generator on libiscsi with these options of `cc`.

@@ -2,11 +2,10 @@
 //! lunar-lab -- libiscsi`: its report matches its work.
 
 use anyhow::{Result, ensure};
-use lunar_lab::peers::load_programs::build_generator;
+use lunar_lab::peers::load_programs::{build_generator, generator_data};
 use lunar_lab::peers::lunar::{self, Lunar};
 use lunar_lab::system::process;
 use lunar_lab::system::scratch::Scratch;
-use lunar_load::split_mix_64;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -43,13 +42,6 @@ fn run(generator: &str, arguments: &[&str]) -> Result<Value> {
     Ok(document)
 }
 
-/// Returns the content that `--verify` makes it write to an offset.
-fn content(seed: u64, place: usize) -> Vec<u8> {
-    let key = split_mix_64(seed, place as u64);
-    let words = (0..IO_BYTES as u64).step_by(8).map(|at| key.wrapping_add(at));
-    words.flat_map(u64::to_le_bytes).collect()
-}
-
 /// Goal: random and sequential writes arrive at their offsets, as our own `lunar read` shows; the
 /// number of offsets that it reports as verified holds the content, the others hold zeroes.
 #[test]
@@ -72,7 +64,10 @@ fn writes_arrive() -> Result<()> {
         ensure!(bytes.len() == 1 << 20, "{end:?} {printed}");
         let written = (0..PLACES).filter(|place| {
             let held = &bytes[place * IO_BYTES..(place + 1) * IO_BYTES];
-            assert!(held == content(seed, *place) || held.iter().all(|byte| *byte == 0));
+            assert!(
+                held == generator_data(seed, *place, IO_BYTES)
+                    || held.iter().all(|byte| *byte == 0)
+            );
             held.iter().any(|byte| *byte != 0)
         });
         let written = written.count();

@@ -35,6 +35,7 @@ mod state_fixtures;
 mod stopping;
 mod suite;
 mod switch_bench;
+mod switch_peers;
 mod targets;
 mod trace;
 mod two_initiators;
