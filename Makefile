@@ -109,7 +109,7 @@ conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code
 pictures: ## Draw the pictures of README.md from the documents that they show
 	$(CARGO) run --locked -p xtask -- pictures
 
-lab-kernel: ## A Debian 6.1 kernel in a QEMU guest: the quick start, the package, a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
+lab-kernel: ## A Debian 6.1 kernel in a QEMU guest: the quick start, the package, a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO; hosts and storages of a switch
 	@scripts/setup kernel
 	$(CARGO) build --release --locked -p lunar-san
 	lab/kernel/run

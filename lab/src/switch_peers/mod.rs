@@ -22,6 +22,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 use storages::{SwitchedStorage, VIRTUAL};
 
+/// Maximum number of runs of a host on the fast path: on a busy machine, one may end before the
+/// switch has logged in for it.
+const RUNS_MAX: usize = 3;
+
 /// Hosts and storages that are paired, and where the result goes.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SwitchPeers {
@@ -155,8 +159,14 @@ impl SwitchPeers {
         let (began, switch) = (Instant::now(), &storage.switches[path]);
         let mut cell = self.cell(storage.peer, path, host);
         let before = switch.relayed_commands()?;
-        let result = programs.run(host, &switch.url(VIRTUAL, 0), cell.seed);
-        cell.relayed = switch.relayed_commands()? - before;
+        let mut result = Ok(());
+        for _ in 0..RUNS_MAX {
+            result = programs.run(host, &switch.url(VIRTUAL, 0), cell.seed);
+            cell.relayed = switch.relayed_commands()? - before;
+            if result.is_err() || !cell.is_fast() || cell.relayed > 0 {
+                break;
+            }
+        }
         cell.judge(result);
         print(&cell, began);
         Ok(cell)
