@@ -250,3 +250,34 @@ fn print(cell: &MatrixCell, began: Instant) {
 fn all_or<T: ValueEnum + Clone>(chosen: &[T]) -> Vec<T> {
     if chosen.is_empty() { T::value_variants().to_vec() } else { chosen.to_vec() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a cell fails if its host failed, if other data is on the storage, if the fast path
+    /// relayed nothing, or the slow path did; the first failure is kept.
+    #[test]
+    fn failures_of_cells() {
+        let peers = SwitchPeers { seed: 1, ..SwitchPeers::default() };
+        let judged = |path, relayed, result| {
+            let mut cell = peers.cell(StoragePeer::Tgt, path, HostPeer::Qemu);
+            cell.relayed = relayed;
+            cell.judge(result);
+            cell.judge(Ok(()));
+            cell.error
+        };
+        assert_eq!(judged(FAST, 1, Ok(())), None);
+        assert_eq!(judged(1 - FAST, 0, Ok(())), None);
+        let cases = [(FAST, 0), (1 - FAST, 3)];
+        let errors = cases.map(|(path, relayed)| judged(path, relayed, Ok(())).unwrap());
+        assert_eq!(errors, ["0 commands were relayed", "3 commands were relayed"]);
+        let first = judged(FAST, 0, Err(anyhow::anyhow!("first")));
+        assert_eq!(first.as_deref(), Some("first"));
+        let mut data = HostPeer::Libiscsi.data(5);
+        assert!(compare(HostPeer::Libiscsi, 5, &data).is_ok());
+        assert!(compare(HostPeer::Libiscsi, 6, &data).is_err());
+        data[RANGE_BYTES - 1] ^= 1;
+        assert!(compare(HostPeer::Libiscsi, 5, &data).is_err());
+    }
+}
