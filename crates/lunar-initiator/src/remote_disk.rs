@@ -204,8 +204,8 @@ impl RemoteDisk {
 
     /// Asks the target whether it knows COMPARE AND WRITE, and offers
     /// [`compare_and_write`](BlockDevice::compare_and_write) if it does. Not done for every disk:
-    /// the probe is a COMPARE AND WRITE of zero blocks, which istgt 0.4 never answers: it is aborted
-    /// after [`PROBE_TIME`], and the command is not offered. The reported limit is not sufficient:
+    /// the probe is a COMPARE AND WRITE of zero blocks, which istgt 0.4 never answers. After two
+    /// seconds it is aborted, and the command is not offered. The reported limit is not sufficient:
     /// tgt 1.0.85 reports one and does not know the command.
     pub async fn offer_compare_and_write(&self) {
         if self.compare_and_write_limit > 0 && has_compare_and_write(&self.unit).await {

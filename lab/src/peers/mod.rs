@@ -2,8 +2,8 @@
 //!
 //! Targets: our own binary ([`lunar`]), Debian's [`tgt`] and [`istgt`], the kernel's LIO in a guest
 //! ([`lio_guest`]), the [`null_target`], and an [`nfs`] server to compare with. Initiators: QEMU's
-//! ([`qemu_io`], [`fuse_export`]), libiscsi's ([`iscsi_perf`], [`load_programs`]), the kernel's in a
-//! guest ([`kernel_initiator`]). Between them: a [`byte_relay`].
+//! ([`qemu_io`], [`fuse_export`]), libiscsi's ([`iscsi_perf`], [`load_programs`]), the kernel's in
+//! a guest ([`kernel_initiator`]). Between them: a [`byte_relay`].
 
 pub mod byte_relay;
 pub mod fuse_export;

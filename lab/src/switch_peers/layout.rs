@@ -51,7 +51,8 @@ pub fn configuration(target: &str, urls: &[String], path: usize, bandwidth: &str
     });
     text + &format!(
         "[[target]]\nname = \"{target}\"\n[[target.lun]]\nid = 0\ncache = \"write-back\"\n\
-         limit = {{ bandwidth = \"{bandwidth}\" }}\n[target.lun.stripe]\nunit = {UNIT_BYTES}\nover = [{}]\n",
+         limit = {{ bandwidth = \"{bandwidth}\" }}\n\
+         [target.lun.stripe]\nunit = {UNIT_BYTES}\nover = [{}]\n",
         over.join(", ")
     )
 }

@@ -141,8 +141,9 @@ impl SwitchedStorage {
     }
 }
 
-/// Returns the limit of virtual LUNs, with which each host needs longer for its data than the switch
-/// for its logins: the fast path relays no command of a connection before. istgt takes a second.
+/// Returns the limit of virtual LUNs, with which each host needs longer for its data than the
+/// switch for its logins: the fast path relays no command of a connection before. istgt takes a
+/// second.
 fn bandwidth(peer: StoragePeer) -> &'static str {
     if peer == StoragePeer::Istgt { "16Mbit" } else { "128Mbit" }
 }

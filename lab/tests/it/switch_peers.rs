@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use lunar_lab::switch_peers::{HostPeer, StoragePeer, SwitchPeers};
 
-/// Goal: libiscsi, QEMU and Lunar store data by a switch on Lunar and on tgt, by both paths, and the
-/// fast path relays.
+/// Goal: libiscsi, QEMU and Lunar store data by a switch on Lunar and on tgt, by both paths, and
+/// the fast path relays.
 #[test]
 fn hosts_use_storages_by_a_switch() -> Result<()> {
     let storage = vec![StoragePeer::Lunar, StoragePeer::Tgt];

@@ -57,7 +57,7 @@ fn a_lost_response_is_no_difference() {
 }
 
 /// Fault: a target that never answers the probe (istgt 0.4) could not be served: the command waited
-/// without end, and the server gave up the storage.
+/// without end, and the storage counted as unreachable.
 ///
 /// Goal: the probe ends, COMPARE AND WRITE is not offered, and the disk works.
 /// Method: the response to the probe is held back.
