@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, SendError};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Number of steps in which members are waited for: their labels, their ownership, their marks.
+/// Number of steps of an opening that wait for members: labels, ownership and write-intent log.
 const OPENING_STEPS: u32 = 3;
 
 /// Starts the thread that runs the tasks of mirrors.
@@ -33,7 +33,7 @@ pub fn start_runtime() -> Result<Runtime, Failure> {
 struct OpenedDevices {
     members: Vec<(PoolMemberConfig, Arc<dyn BlockDevice>)>,
     spares: Vec<Arc<dyn BlockDevice>>,
-    /// For the handle of the pool.
+    /// All devices of the pool, for [`OpenPool`].
     all: PoolDevices,
 }
 
@@ -50,11 +50,12 @@ impl OpenedDevices {
     }
 }
 
-/// Opens a pool and its members. A mirror may lack members that cannot be opened, if it permits or
-/// if they do not have all data anyway. Waits for each remote member at most for `member_time_max`.
+/// Opens a pool and its members. A mirror may lack members that cannot be opened if `degraded` is
+/// set, or if their data is not current. Waits for each remote member at most for
+/// `member_time_max`.
 ///
 /// # Errors
-/// The members that are missing or do not belong to the pool.
+/// Fails if members are missing or do not belong to the pool.
 pub fn open(
     config: &PoolConfig,
     devices: &ServedDevices,
@@ -125,8 +126,9 @@ pub fn open(
     Ok(OpenPool::new(pool, runtime.clone(), opened.all))
 }
 
-/// Opens a pool in a task, which has its owner meanwhile. Returns `None` after `time_max`: the task
-/// goes on, because commands of its members may be in flight, and closes the pool when it is open.
+/// Opens a pool in a task, which holds `owner` meanwhile. Returns `None` after `time_max`: the task
+/// continues, because commands to the members may be in flight, and closes the pool once it is
+/// open.
 fn open_in_time(
     open: impl Future<Output = Result<Arc<Pool>, PoolError>> + Send + 'static,
     owner: &mut Option<PoolOwner>,
@@ -146,8 +148,8 @@ fn open_in_time(
     Some(opened)
 }
 
-/// Returns the time after which a pool counts as one whose members do not answer. A server that
-/// starts does not wait for the leases of other hosts.
+/// Returns the time after which the opening of a pool fails because its members do not answer. A
+/// server that starts does not wait for the leases of other hosts.
 fn time_max(member_time_max: Duration) -> Duration {
     let lease = match member_time_max < REMOTE_OPEN_TIME_MAX {
         true => Duration::ZERO,
@@ -176,7 +178,8 @@ fn open_devices(config: &PoolConfig, devices: &ServedDevices, time_max: Duration
                 thread.spawn_scoped(scope, move || open_one(&member))
             };
             let threads: Vec<_> = listed.iter().map(start).collect();
-            let panicked = || Failure::new("opening it failed by an internal error");
+            let panicked =
+                || Failure::new("an internal error occurred while the device was opened");
             let end = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|_| Err(panicked())),
                 Err(error) => Err(Failure::new(format!("cannot start a thread: {error}"))),
@@ -212,7 +215,7 @@ fn no_member(config: &PoolConfig, absent: &[AbsentDevice]) -> Failure {
     Failure { kind: kind_of(absent), ..Failure::new(what) }
 }
 
-/// The failures of devices.
+/// Returns the failures of absent devices as text.
 fn causes(absent: &[AbsentDevice]) -> String {
     let cause = |one: &AbsentDevice| format!("; {}: {}", one.config.device, one.failure.what);
     absent.iter().map(cause).collect()
@@ -254,7 +257,7 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
         PoolError::OwnedElsewhere { .. } | PoolError::Device(_) => FailureKind::Unavailable,
         // No member has a label: the pool was not created yet.
         PoolError::NotAMember { .. } => FailureKind::Failed,
-        // Other machines could end the server by what they show.
+        // Invalid content of a remote member must not end the server.
         _ if config.has_remote() => FailureKind::Unavailable,
         _ => FailureKind::Failed,
     };
@@ -291,8 +294,9 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
 mod tests {
     use super::*;
 
-    /// Fault: a member that answered its login and no READ kept the server from listening. Goal:
-    /// the opening of its pool is waited for a limited time, and keeps its owner until it ends.
+    /// Fault: a member that answered the login but no READ kept the server from listening. Goal:
+    /// the server waits for the opening of a pool for a limited time, and the opening holds the
+    /// pool's owner until it ends.
     #[test]
     fn an_opening_that_does_not_end_is_not_waited_for() {
         let runtime = start_runtime().unwrap();

@@ -54,7 +54,7 @@ pub fn run(args: &TargetCommand, format: Format) -> Result<(), Failure> {
 /// Serves a configuration, which `devices` checks before its devices are opened.
 ///
 /// # Errors
-/// Same as of [`run`], and the errors of `devices`.
+/// Fails like [`run`], and with the errors of `devices`.
 pub fn serve(
     file: &Path,
     api: &ServeApiArgs,
@@ -62,8 +62,8 @@ pub fn serve(
     relays: Option<Arc<dyn RelayFactory>>,
     devices: &dyn Fn(&Configuration) -> Result<ServedDevices, Failure>,
 ) -> Result<(), Failure> {
-    // `lunar apply` sends absolute paths, so that this path must be absolute too: the same file
-    // must give the same configuration.
+    // `lunar apply` sends absolute paths, so this path must be absolute too: the same file must
+    // give the same configuration.
     let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let mut configuration = config::load_to_serve(&path, MovedExtentsUse::Replace)?;
     let persisted = persisted_targets::read(configuration.state.as_deref())?;

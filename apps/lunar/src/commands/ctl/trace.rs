@@ -77,14 +77,14 @@ pub async fn trace(client: &ApiClient, args: &TraceCommand, format: Format) -> R
         let seconds = args.seconds;
         eprintln!("tracing session {tsih} for {seconds} s; Ctrl-C ends it");
     }
-    let mut taking =
+    let mut download =
         TraceDownload { client, path, file, args, written: 0, blocks: BlockReader::default() };
-    taking.take(answer, &mut interrupts).await?;
-    let TraceCounts { pdus, dropped } = taking.blocks.counts();
+    download.take(answer, &mut interrupts).await?;
+    let TraceCounts { pdus, dropped } = download.blocks.counts();
     let summary = Summary {
         tsih: args.tsih,
         file: args.file.clone(),
-        bytes: taking.written,
+        bytes: download.written,
         pdus,
         dropped_pdus: dropped,
     };

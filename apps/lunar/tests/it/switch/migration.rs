@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Length of a piece of a host.
+/// Number of bytes that a host writes at once.
 const PIECE: usize = 8 << 10;
-/// Pieces of the LUN of the tests: two extents of 4 MiB.
+/// Number of pieces of the tested LUN, which consists of two extents of 4 MiB.
 const PIECES: u64 = 8 * MIB / PIECE as u64;
 
 fn two_extents() -> String {
@@ -112,9 +112,10 @@ fn status(rig: &Rig) -> Value {
 }
 
 /// Goal: an extent moves to another storage while a host writes: the host sees nothing but its own
-/// data, the destination has the data, and the former one can be overwritten. Afterwards `check`
-/// and `apply` refuse the source, with the line to write; the line is accepted, and a restart
-/// with the former configuration serves the destination.
+/// data, the destination has the data, and the blocks of the source can be overwritten. Afterwards
+/// `check` and `apply` refuse a configuration that names the source and print the line to write; a
+/// configuration with this line is accepted, and a restart with the outdated configuration serves
+/// the destination.
 #[test]
 fn an_extent_moves_while_a_host_writes() {
     let luns = two_extents();
@@ -173,7 +174,7 @@ fn an_extent_moves_while_a_host_writes() {
     assert_eq!(block_on(read(&disk, 0, PIECE)), first);
     assert!(!status(&rig)["drift"].as_array().unwrap().is_empty(), "the file is outdated");
 
-    // The source is free for another LUN once the file has the new one.
+    // Another LUN may use the blocks of the source once the file names the destination.
     let luns = lun(0, &extents(&[extent("b", 9, 4), extent("a", 8, 4)]))
         + &lun(1, &extents(&[extent("a", 1, 4)]));
     let file = rig.configuration(RigOptions { luns: &luns, ..RigOptions::default() });
@@ -183,8 +184,8 @@ fn an_extent_moves_while_a_host_writes() {
     block_on(write(&disk, 0, &first));
 }
 
-/// Goal: a switch that is killed again and again while an extent moves loses nothing that a host
-/// wrote; the next start begins the move again, until it has ended.
+/// Goal: a switch that is killed repeatedly while an extent moves loses no acknowledged write of a
+/// host; each start begins the move again, until a move completes.
 #[test]
 fn a_killed_switch_begins_the_move_again() {
     let luns = two_extents();
@@ -236,8 +237,8 @@ fn a_killed_switch_begins_the_move_again() {
 }
 
 /// Goal: a move can be cancelled: the extent stays where it was, the blocks of the destination are
-/// free, and a restart does not begin the move again. An unreachable storage pauses a move, and not
-/// the LUN.
+/// free, and a restart does not begin the move again. An unreachable storage pauses the move but
+/// not the I/O of the LUN.
 #[test]
 fn a_move_pauses_and_is_cancelled() {
     let luns = two_extents();
@@ -259,7 +260,7 @@ fn a_move_pauses_and_is_cancelled() {
     let file = rig.scratch.path().join("switch.toml");
     let luns = run(&["ctl", "luns", "--api", &rig.api()]);
     assert!(printed(&luns).contains("to b:0+4MiB: paused"), "{}", printed(&luns));
-    // Its LUN and its blocks are not changed meanwhile.
+    // Changes of the moved LUN and of the destination's blocks are refused during the move.
     let wanted = two_extents() + &lun(1, &extents(&[extent("b", 3, 4)]));
     let other = rig.configuration(RigOptions { luns: &wanted, ..RigOptions::default() });
     for arguments in [&["check", &other][..], &["apply", &other, "--api", &rig.api()]] {
