@@ -254,9 +254,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>>;
 
     /// Returns the number of times that acknowledged writes, which no flush had made durable, may
-    /// have been lost. One flush fails after a loss; this count tells all other users of the
-    /// device. Returns `None` for a device that cannot lose such writes, or refuses all further
-    /// writes and flushes after a loss.
+    /// have been lost. Only one flush fails after a loss; this count reports the loss to the other
+    /// users of the device. Returns `None` for a device that cannot lose such writes, or refuses
+    /// all further writes and flushes after a loss.
     fn cache_losses(&self) -> Option<u64> {
         None
     }
@@ -392,10 +392,10 @@ pub trait Sparse: Send + Sync {
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Clears the first blocks of `ranges`, at most the amount of work that is done without a
-    /// pause. The ranges are in order and do not touch. Returns the first block behind those that
-    /// are cleared. With `durable`, all that was cleared before is on stable storage once all
-    /// ranges are cleared.
+    /// Clears blocks from the beginning of `ranges`, at most as many as the device clears without a
+    /// pause. The ranges are in order and do not touch. Returns the block after the last cleared
+    /// one. With `durable`, the call that clears the last block also puts the blocks cleared by
+    /// earlier calls on stable storage.
     ///
     /// The ranges are not cleared as one operation: a caller that repeats this until all are
     /// cleared may let other commands change the blocks between two calls. A device without pauses
@@ -523,7 +523,7 @@ pub trait AtomicWrite: Send + Sync {
     ) -> BoxFuture<'_, Result<(), Error>>;
 }
 
-/// Operations of a disk of another machine that compare and write as one, also for its other users.
+/// Atomic compare and write on a disk of another machine: atomic also for the disk's other users.
 /// SBC-3: COMPARE AND WRITE.
 pub trait AtomicCompareAndWrite: Send + Sync {
     /// Returns the maximum number of blocks of one operation.

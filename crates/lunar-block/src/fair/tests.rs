@@ -98,7 +98,8 @@ fn commands_of_one_owner_leave_places_for_others() {
 }
 
 /// Goal: while another owner is active, an owner with many commands has few in progress, so that
-/// the commands of the other do not wait behind them in the device; and turns alternate.
+/// the commands of the other owner do not wait behind them in the device; the queue serves the
+/// owners alternately.
 #[test]
 fn owners_take_turns() {
     block_on(async {
@@ -110,7 +111,7 @@ fn owners_take_turns() {
         assert_eq!(rig.hanging(), 1 + COMMANDS.contended_max);
         let more: Vec<Reading> = (0..100).map(|_| rig.read(&second)).collect();
         assert_eq!(rig.hanging(), 2 * COMMANDS.contended_max);
-        // The next ones of both begin when those before have ended.
+        // When the commands in progress have ended, the next commands of both owners begin.
         rig.faults.release();
         for read in &mut many[..COMMANDS.contended_max] {
             read.await.unwrap();
@@ -125,8 +126,9 @@ fn fill(queue: &Arc<FairQueue>, owner: &Arc<MemoryOwner>, places: &mut VecDeque<
     places.extend(std::iter::from_fn(|| queue.enter(Some(Arc::clone(owner)), 512, false).ok()));
 }
 
-/// Fault: eight hosts that always had maps waiting kept all places of owners for ever, and a ninth
-/// one got none. Goal: each of more owners than there are places gets one in its turn.
+/// Fault: eight hosts that always had maps waiting occupied all places of owners forever, and a
+/// ninth host got none. Goal: if there are more owners than places, each owner gets a place in
+/// turn.
 #[test]
 fn owners_do_not_keep_their_places() {
     for (limits, owners) in [(MAPS, 9), (MAPS, 40), (COMMANDS, 150)] {
@@ -144,7 +146,7 @@ fn owners_do_not_keep_their_places() {
         for at in 0..owners.len() {
             (0..8).for_each(|_| enter(at, &mut running, &mut waiting));
         }
-        // The commands end in the order of their begin, and each is followed by another one.
+        // The commands end in the order in which they began, and a new one follows each.
         for _ in 0..20 * owners.len() {
             assert!(queue.running() <= limits.owners_max + limits.shared_max);
             let (at, place) = running.pop_front().unwrap();
@@ -162,10 +164,10 @@ fn owners_do_not_keep_their_places() {
     }
 }
 
-/// Fault: a host with eleven reads a second made all others count as contended for the whole time:
-/// 41 commands became 16, and a host at a LUN behind 10 ms of latency kept 39 % of its reads. Goal:
-/// the number of commands of an owner depends on the share of the time in which others have some;
-/// they find a place at any time.
+/// Fault: a host with eleven reads a second made the device count as contended for all others all
+/// the time: their limit fell from 41 commands to 16, and a host that used a LUN with 10 ms of
+/// latency reached 39 % of its former reads. Goal: the limit of an owner depends on the share of
+/// time in which other owners have commands, and these always find a free place.
 #[test]
 fn owners_that_seldom_use_the_device_limit_others_little() {
     let alone_max = 1 + COMMANDS.shared_max / 2;
@@ -194,10 +196,11 @@ fn owners_that_seldom_use_the_device_limit_others_little() {
     }
 }
 
-/// Fault: the limit followed the times of commands of other owners. Cheap commands of a second host
-/// obtained 41 commands for a heavy one, and one host with quick and slow commands in turn halved
-/// the commands of another. Goal: the limit is the same for any times. Method: an owner always has
-/// one command, which takes 1 ms or 20 ms; another one has as many as it can.
+/// Fault: the limit of an owner depended on the durations of other owners' commands. If a second
+/// host sent short commands, a host with many commands was allowed 41 of them; a host that
+/// alternated between short and long commands halved the limit of another. Goal: the limit does not
+/// depend on durations. Method: one owner always has one command in progress, which takes 1 ms or
+/// 20 ms; another one begins as many as the limit allows.
 #[test]
 fn limits_do_not_follow_the_times_of_commands() {
     block_on(async {
@@ -217,8 +220,9 @@ fn limits_do_not_follow_the_times_of_commands() {
     });
 }
 
-/// Fault: a host that always had one command of its own, however cheap, could leave another one 16
-/// of 41 commands. Goal: the limits beside others are more than half of those alone.
+/// Fault: a host that always had one command in progress, however short, reduced the limit of
+/// another host from 41 commands to 16. Goal: the limits under contention are more than half of the
+/// limits without it.
 #[test]
 fn limits_beside_others_are_more_than_half() {
     for limits in [COMMANDS, MAPS] {
@@ -250,8 +254,9 @@ fn data_in_progress_is_limited() {
     });
 }
 
-/// Fault: four hosts with one WRITE of 8 MiB each left every other host one command at a time, also
-/// one of 4 KiB. Goal: while there is much data, owners begin commands within their even share.
+/// Fault: while four hosts had one WRITE of 8 MiB each in progress, every other host could have
+/// only one command at a time, even one of 4 KiB. Goal: while much data is in progress, an owner
+/// may begin commands within an even share of the limit.
 #[test]
 fn long_commands_leave_small_ones_their_share() {
     block_on(async {
@@ -336,7 +341,7 @@ fn waiting_changes_can_be_cancelled() {
     });
 }
 
-/// Foreign waiters that a test switches.
+/// A `ForeignWaiters` whose answer a test sets.
 #[derive(Debug, Default)]
 struct Switch(std::sync::atomic::AtomicBool);
 
@@ -373,8 +378,8 @@ fn urgent_commands_come_first() {
     });
 }
 
-/// Goal: when the device could not be reached for the time that a command waits for it, commands
-/// that have waited as long fail with it, and later ones do not.
+/// Goal: when a command fails because the device was unreachable for the whole time that the
+/// command waits, queued commands that have waited as long fail too, and later ones do not.
 #[test]
 fn commands_fail_that_waited_as_long_as_one_that_failed() {
     block_on(async {
@@ -457,7 +462,7 @@ fn a_loss_while_a_flush_waits_fails_it() {
     });
 }
 
-/// Goal: maps have places of their own.
+/// Goal: maps have their own limit and use no places of other commands.
 #[test]
 fn maps_do_not_delay_other_commands() {
     block_on(async {
@@ -499,8 +504,8 @@ fn waiting_commands_are_small() {
     assert!(sizes.iter().all(|bytes| *bytes <= 512), "{sizes:?}");
 }
 
-/// Fault: clears counted as no data, so one owner could have dozens of long ones in progress. Goal:
-/// long ones count as data, up to a limit, and short ones as their length.
+/// Fault: a clear counted as no data, so one owner could have dozens of long ones in progress.
+/// Goal: a clear counts as data of its length, up to a limit.
 #[test]
 fn clears_count_as_data() {
     block_on(async {

@@ -20,7 +20,7 @@ pub(super) struct Backing {
     path: PathBuf,
     /// The identity of the file; `None` for a block device, whose node may disappear and reappear.
     identity: Option<FileIdentity>,
-    /// True when the file had a name when it was opened and its file system counts names.
+    /// True if the file had a directory entry when it was opened and its file system counts links.
     is_linked: bool,
     /// True for a thin file.
     is_thin: bool,
@@ -47,7 +47,7 @@ impl Backing {
         })
     }
 
-    /// Keeps probes from looking while the size of the file changes.
+    /// Locks out probes while the size of the file changes.
     pub(super) fn lock_size(&self) -> MutexGuard<'_, u64> {
         self.disk_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }

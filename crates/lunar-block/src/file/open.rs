@@ -98,7 +98,7 @@ pub fn file_identity(path: &Path) -> Result<FileIdentity, Error> {
 /// An opened and locked file.
 pub(super) struct Opened {
     file: File,
-    /// The file, if it was created.
+    /// The handle that can remove the file again, if this opening created it.
     created: Option<CreatedFile>,
     /// True when a sync of the existing data has failed: a write of a former run may be lost.
     sync_failed: bool,
@@ -205,7 +205,7 @@ impl<'a> Opening<'a> {
             return Err(self.refused(DANGLING).because(io::Error::from(Errno::EXIST)));
         }
         let (file, created) = self.create(entry)?;
-        // A process that gets the lock in between has taken the empty file as its own.
+        // Another process may lock the empty file first; it then uses the file as its own disk.
         lock(&file, true).map_err(|e| self.not_locked(e))?;
         let created = self.fill(&file, entry, created, size)?;
         Ok(Opened { file, created: Some(created), sync_failed: false })
@@ -298,13 +298,14 @@ impl<'a> Opening<'a> {
     }
 
     /// Makes the name of an existing file durable, and its size if this program may have created
-    /// it. A file whose file system has no sync is served all the same, like files of other
-    /// creators. Returns `true` when the sync has failed; the kernel does not report that failure
+    /// it. A file whose file system has no sync is served nevertheless, as if another program had
+    /// created it. Returns `true` when the sync has failed; the kernel does not report that failure
     /// again.
     fn make_existing_durable(&self, file: &File, folder: &File, size: bool) -> bool {
         let device = &self.name;
         let size = if size { file.sync_all() } else { Ok(()) };
-        // This is done in any case: a later recovery syncs the file, not its name.
+        // The name is synced even if the sync of the file failed: a later recovery syncs only the
+        // file.
         let name = crate::durable::sync_folder(folder);
         if let Err(error) = &size
             && !is_without_sync(error)
@@ -341,8 +342,8 @@ impl<'a> Opening<'a> {
         } else {
             None
         };
-        // The node of a block device lies on a file system that says nothing about its data:
-        // usually one in memory.
+        // The node of a block device usually lies on devtmpfs, whose type says nothing about the
+        // device.
         let magic = if is_device { None } else { magic(&file) };
         let inline_read = inline_read(&file, magic);
         let inline_write = !magic.is_some_and(|magic| REMOTE_FILE_SYSTEM_MAGICS.contains(&magic));
@@ -449,9 +450,9 @@ fn is_nowait(file: &File, size_bytes: u64, alignment: DirectAlignment) -> bool {
     rustix::io::preadv2(file, &mut into, size_bytes, ReadWriteFlags::NOWAIT).is_ok()
 }
 
-/// Sets the flags for use: unlike the open, transfers wait. Access times of disks are of no use,
-/// and without them reads are cheaper; only the owner of a file may disable them (open(2),
-/// O_NOATIME), so for others they stay.
+/// Clears O_NONBLOCK, which only the open needs, and sets O_NOATIME, because nobody uses the access
+/// times of a disk and reads are cheaper without them. Only the owner of a file may set O_NOATIME
+/// (open(2)); for other users the kernel keeps updating access times.
 fn set_flags(file: &File) {
     if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
         let flags = flags - OFlags::NONBLOCK;

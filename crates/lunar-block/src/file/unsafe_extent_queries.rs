@@ -124,8 +124,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Goal: the queries have the kernel's layout: data and holes are found where they are, by
-    /// whichever of them the file system supports.
+    /// Goal: the queries have the kernel's layout: each query that the file system supports finds
+    /// data and holes at the right offsets.
     #[test]
     fn queries_find_data_and_holes() {
         for directory in [std::env::temp_dir(), "/dev/shm".into()] {

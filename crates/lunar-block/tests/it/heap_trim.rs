@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 const PIECE: usize = 4096;
-/// One of this many pieces stays allocated, so that each part of the heap is still in use
-/// somewhere.
+/// One of this many pieces stays allocated, so that every part of the heap contains an allocation.
 const KEPT_ONE_OF: usize = 16;
 
 /// Returns the anonymous memory of this process in RAM.
