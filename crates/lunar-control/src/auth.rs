@@ -120,7 +120,7 @@ impl Token {
 
     /// Whether the headers contain the token. The comparison runs in constant time; only the length
     /// of the token can be derived from the time.
-    fn is_shown(&self, headers: &HeaderMap) -> bool {
+    fn is_in(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
         let scheme = shown.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
         let same = shown.get(7..).unwrap_or_default().ct_eq(&self.0);
@@ -165,7 +165,7 @@ impl Guard {
 
     /// Logs a refused token, as somebody may be guessing tokens. Any client can cause these lines,
     /// so their rate is limited.
-    fn tell_refused(&self, address: SocketAddr) {
+    fn log_refused_token(&self, address: SocketAddr) {
         let now = Time::ZERO.after(self.start.elapsed());
         if let Some(suppressed) = self.lines.line(now) {
             let suppressed = (suppressed > 0).then_some(suppressed);
@@ -183,7 +183,7 @@ impl Guard {
         method: &Method,
         headers: &HeaderMap,
     ) -> Result<Caller, Problem> {
-        // Only browsers send `Origin`, and no page is of this API's origin.
+        // Only browsers send `Origin`, and this API serves no web pages.
         if headers.contains_key(ORIGIN) {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
@@ -206,9 +206,9 @@ impl Guard {
             ));
         }
         match self.token.get() {
-            Some(token) if token.is_shown(headers) => Ok(Caller::Token { address }),
+            Some(token) if token.is_in(headers) => Ok(Caller::Token { address }),
             Some(_) => {
-                self.tell_refused(address);
+                self.log_refused_token(address);
                 let what = "the token is missing or wrong";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, what)
                     .hint("send `Authorization: Bearer TOKEN`; lunar ctl: --token-file FILE"))

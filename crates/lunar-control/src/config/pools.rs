@@ -1,4 +1,4 @@
-//! The tables `[[pool]]`: devices that are joined to one, and served as `pool:NAME`.
+//! The tables `[[pool]]`: devices that are combined into one, and served as `pool:NAME`.
 
 use super::conflict::FileLocation;
 use super::file::{Located, Problems, TableReader, TextSpan};
@@ -32,7 +32,8 @@ impl WrittenPool {
         self.config.members.iter().chain(&self.config.spares).zip(&self.device_spans)
     }
 
-    /// Refuses pools as spare devices, and leaves them out: nothing else is wrong with them.
+    /// Refuses pools as spare devices and removes them, so that no further problem is reported for
+    /// them.
     fn refuse_spare_pools(&mut self, to: &mut Problems<'_>) {
         let spans = self.device_spans.split_off(self.config.members.len());
         let spares = std::mem::take(&mut self.config.spares);
@@ -222,8 +223,8 @@ fn is_named(pool: &PoolConfig, device: &DeviceUrl) -> bool {
     matches!(device, DeviceUrl::Pool(name) if *name == pool.name)
 }
 
-/// Keys without effect on a pool, with the reason.
-const KEYS_OF_MEMBERS: [(&str, &str); 4] = [
+/// Keys that a LUN on a pool must not have, each with the reason.
+const KEYS_REFUSED_ON_POOLS: [(&str, &str); 4] = [
     ("io", "set it in the [[pool]]"),
     ("block_size", "set it in the [[pool]]"),
     ("physical_block_size", "set it in the [[pool]]"),
@@ -246,7 +247,7 @@ pub fn check_lun(
         return None;
     }
     let DeviceUrl::Pool(name) = device else { return Some(None) };
-    for (key, why) in KEYS_OF_MEMBERS {
+    for (key, why) in KEYS_REFUSED_ON_POOLS {
         if let Some(span) = table.span_of(key) {
             let what = format!("`{key}` is not allowed for a pool");
             to.add(&span, what, Some(format!("omit `{key}`: {why}")));

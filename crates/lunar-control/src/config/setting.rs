@@ -131,7 +131,7 @@ impl Setting {
         Self::new(key, Some(value(is)), same)
     }
 
-    /// Whether both are the same; a file whose secret has changed is not.
+    /// Whether both are equal; a secret file with changed contents makes them unequal.
     pub fn same(&self, other: &Self) -> bool {
         self.value == other.value && self.secrets == other.secrets
     }

@@ -21,8 +21,8 @@ const LUNS: u16 = 2000;
 const SESSIONS: u32 = 100;
 /// Number of clients that do not read their answers.
 const CLIENTS: usize = 8;
-/// Maximum memory for the answer of one client: two pieces of 60 KiB, the last item of each, and
-/// some room.
+/// Maximum memory for the answer of one client: two pieces of 60 KiB, the last item of each, and a
+/// margin.
 const CLIENT_BYTES_MAX: usize = 160 << 10;
 
 struct Rig {
@@ -112,8 +112,8 @@ fn lists_in_pieces_are_complete() {
     assert_eq!(luns["luns"].as_array().unwrap().len(), usize::from(LUNS));
 }
 
-/// Goal: a list of targets that change while it is being sent ends early, and its client can tell.
-/// The list keeps no removed target in use.
+/// Goal: a list of targets that change while the list is being sent ends without its final chunk,
+/// which tells the client that it is incomplete. The list keeps no removed target in use.
 #[test]
 fn a_list_of_changed_targets_breaks_off() {
     let rig = Rig::new("changed", 0);

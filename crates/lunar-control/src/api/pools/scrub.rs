@@ -1,4 +1,4 @@
-//! Scrubs of pools: comparisons of all members, which run beside the users.
+//! Scrubs of pools: comparisons of all members while the pool is in use.
 
 use super::{PoolChanged, change};
 use crate::api::extract::{Body, PathParameters};
