@@ -18,7 +18,7 @@ struct State {
     counts: CacheLossCounts,
     /// Number of acknowledged writes.
     acknowledged: u64,
-    /// Number of acknowledged writes that are durable or reported lost: always the first ones.
+    /// Number of acknowledged writes that are durable or reported lost: always the oldest ones.
     settled: u64,
     /// Number of times writes may have been lost.
     losses: u64,
@@ -26,7 +26,7 @@ struct State {
     unreported: bool,
 }
 
-/// The state when an operation began whose flush must cover its own writes.
+/// The state at the begin of an operation that writes and then flushes its writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlushMark {
     losses: u64,
@@ -49,7 +49,8 @@ impl FlushTracker {
     }
 
     /// Records an acknowledged write that was sent when the counts were `sent_after`. If the counts
-    /// have changed since, the write may be lost, whichever came first.
+    /// have changed since, the write may be lost, whether it was executed before or after the
+    /// change.
     pub(crate) fn acknowledged(&self, sent_after: CacheLossCounts, counts: CacheLossCounts) {
         let mut state = self.state();
         state.update(counts);
@@ -188,8 +189,8 @@ mod tests {
         assert_eq!(begin(&disk, 2).unwrap_err(), CacheLost, "the flush had begun before the write");
     }
 
-    /// Goal: an acknowledgement that is processed after the reset is known counts as from before
-    /// the reset.
+    /// Goal: an acknowledgement that is processed after the reset is known counts as one of a write
+    /// before the reset.
     #[test]
     fn a_late_acknowledgement_may_be_lost() {
         let disk = FlushTracker::new(counts(0));

@@ -25,7 +25,7 @@ const LOSSES_TIME: Duration = Duration::from_secs(600);
 pub(crate) struct Quirks {
     lacks_newer_keys: AtomicBool,
     needs_single_connection: AtomicBool,
-    /// Losses of sessions of which the target closed some connections and not all.
+    /// Losses of sessions in which the target closed some but not all connections.
     order_losses: Losses,
     one_connection_only: AtomicBool,
     /// Losses of sessions soon after a further connection began to log in.
@@ -88,9 +88,9 @@ impl Quirks {
         );
     }
 
-    /// Records the end of a session of several connections. A target that ends session after
-    /// session soon after a further connection joins does not support one. Logs a warning when the
-    /// limit is reached.
+    /// Records the end of a session of several connections. A target that repeatedly ends sessions
+    /// soon after a further connection joins does not support several connections. Logs a warning
+    /// when the limit is reached.
     pub(crate) fn note_multi_connection_end(
         &self,
         end: MultiConnectionEnd,
@@ -155,8 +155,8 @@ mod tests {
         quirks.needs_single_connection()
     }
 
-    /// Goal: order is required after that many losses in that time; losses long ago, or of a target
-    /// that was down, do not count.
+    /// Goal: order is required after `ORDER_LOSSES_MAX` losses within `LOSSES_TIME`; older losses,
+    /// and losses of a target that was down, do not count.
     #[test]
     fn repeated_losses_restrict_commands_to_one_connection() {
         let begin = Instant::now();
@@ -176,9 +176,9 @@ mod tests {
         );
     }
 
-    /// Goal: sessions have one connection after that many ends in a row soon after a further one
-    /// joined. A longer session, or a target that was down, restarts the count. An end that is
-    /// counted for the order of commands is not counted twice.
+    /// Goal: sessions have one connection after `JOIN_LOSSES_MAX` consecutive sessions ended soon
+    /// after a further connection joined. A longer session, or a target that was down, restarts the
+    /// count. An end that is counted for the order of commands is not counted twice.
     #[test]
     fn repeated_ends_after_joins_restrict_sessions_to_one_connection() {
         let (quirks, now) = (Quirks::default(), Instant::now());

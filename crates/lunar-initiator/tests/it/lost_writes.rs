@@ -131,8 +131,8 @@ fn a_flush_does_not_overtake_a_reset() {
     });
 }
 
-/// Goal: a flush does not overtake the report of a reset either if the caller of the command that
-/// delivers it is gone.
+/// Goal: a flush does not overtake the report of a reset even if the caller has abandoned the
+/// command that delivers the report.
 #[test]
 fn a_reset_reported_to_an_abandoned_command_fails_the_flush() {
     block_on(async {
@@ -183,10 +183,10 @@ fn a_late_answer_is_no_loss() {
     });
 }
 
-/// Goal: if many callers use a new session at once, they take the unit attention for its start into
-/// account, even if another connection returns GOOD before the unit attention is read. Method:
-/// Lunar's target does not behave like that (RFC 7143 §4.2.2.3.3), so the relay replaces its unit
-/// attention by another response, and the next response by the unit attention.
+/// Goal: if many callers use a new session at once, the unit attention that reports its start does
+/// not count as a reset, even if another connection returns GOOD before the unit attention is read.
+/// Method: Lunar's target does not behave like that (RFC 7143 §4.2.2.3.3), so the relay replaces
+/// its unit attention by another response, and the next response by the unit attention.
 #[test]
 fn a_late_unit_attention_of_a_new_session_is_no_reset() {
     block_on(async {
