@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Goal: the vectors match the script, so that nobody adapts them to an implementation.
 #[test]
-fn the_script_writes_these() {
+fn the_vectors_match_the_script() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/make_vectors.py");
     let status = Command::new("python3").args([script, "--check"]).status().unwrap();
     assert!(status.success(), "run testdata/make_vectors.py");

@@ -34,8 +34,8 @@ impl InitialData {
         Self { immediate_bytes, unsolicited_bytes }
     }
 
-    /// Reduces the amount to `bytes` that are there. Unsolicited PDUs have to fill the first burst
-    /// (RFC 7143 §11.4.7.2), so without all of it only immediate data is sent.
+    /// Reduces the amount to the `bytes` that are available. Unsolicited PDUs have to fill the
+    /// first burst (RFC 7143 §11.4.7.2), so without all of it only immediate data is sent.
     pub(super) fn limited_to(self, bytes: u32) -> Self {
         if bytes >= self.unsolicited_bytes {
             return self;

@@ -1,14 +1,15 @@
-//! Time limits for data-out that an initiator owes. Decision 088.
+//! Time limits for data-out that an initiator has to send. Decision 088.
 //!
 //! The clock of a task runs while its data is due: from the header of a command with immediate
 //! data, from a command followed by unsolicited data, or from an R2T, in each case until the last
-//! PDU has arrived completely. While no data is due, the clock stands.
+//! PDU has arrived completely. While no data is due, the clock is stopped.
 //!
 //! A task is late when the connection has moved nothing for [`ConnectionLimits::data_out_seconds`],
 //! or when its clock has run for longer than those seconds plus the time that the data moved by the
 //! connection meanwhile takes at [`DATA_OUT_BYTES_PER_SECOND_MIN`]. An initiator serves its R2Ts
 //! one after the other and reads the data sent to it, so all other data of the connection is
-//! progress as well. Single bytes are not, and at most [`DATA_OUT_COUNTED_BYTES_MAX`] count.
+//! progress as well. Only whole data segments count, and at most [`DATA_OUT_COUNTED_BYTES_MAX`]
+//! bytes of them.
 //!
 //! A response may not be sent before the last PDU of the sequence that is due (RFC 7143 §11.4.2),
 //! so the connection is closed, and its tasks are aborted with it.
@@ -18,7 +19,8 @@
 use core::num::NonZeroU64;
 use lunar_wire::Time;
 
-/// Minimum long-term data rate of a connection whose initiator owes data, in bytes per second.
+/// Minimum long-term data rate of a connection whose initiator has data to send, in bytes per
+/// second.
 pub const DATA_OUT_BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
 /// Maximum number of bytes moved by a connection that count as progress of one task: about as much
@@ -32,7 +34,7 @@ pub(super) const DATA_OUT_LATE: &str =
 /// The clock of one task, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataClock {
-    /// Start of the current run; `None` while the clock stands.
+    /// Start of the current run; `None` while the clock is stopped.
     since: Option<NonZeroU64>,
     /// Bytes that the connection had moved at that time.
     mark_bytes: u64,
@@ -143,7 +145,7 @@ mod tests {
         Time::from_nanos((seconds + 1) * NANOS)
     }
 
-    /// Goal: a standing clock uses no time, however much passes; its earlier runs count.
+    /// Goal: a stopped clock does not advance, however much time passes; its earlier runs count.
     #[test]
     fn a_stopped_clock_takes_no_time() {
         let mut time = DataTime::new(at(0), 30);
@@ -162,7 +164,7 @@ mod tests {
 
     /// Goal: data moved fast does not make up for a silence, and at most the maximum counts.
     #[test]
-    fn silence_ends_it_and_so_does_the_total() {
+    fn a_silent_or_slow_initiator_is_late() {
         let mut time = DataTime::new(at(0), 30);
         let mut clock = DataClock::default();
         time.start(&mut clock, at(0));

@@ -63,7 +63,10 @@ fn hostile_r2t(change: impl Fn(&mut ReadyToTransfer) + 'static) -> HostilePdu {
     })
 }
 
-fn response_trick(change: impl Fn(&mut ScsiResponse) + 'static, data: &'static [u8]) -> HostilePdu {
+fn response_attack(
+    change: impl Fn(&mut ScsiResponse) + 'static,
+    data: &'static [u8],
+) -> HostilePdu {
     Box::new(move |bench, _, write| {
         let mut response = bench.response(write);
         change(&mut response);
@@ -71,14 +74,14 @@ fn response_trick(change: impl Fn(&mut ScsiResponse) + 'static, data: &'static [
     })
 }
 
-fn tricks() -> Vec<(&'static str, HostilePdu)> {
-    let mut tricks = data_in_tricks();
-    tricks.extend(r2t_tricks());
-    tricks.extend(response_tricks());
-    tricks
+fn attacks() -> Vec<(&'static str, HostilePdu)> {
+    let mut attacks = data_in_attacks();
+    attacks.extend(r2t_attacks());
+    attacks.extend(response_attacks());
+    attacks
 }
 
-fn data_in_tricks() -> Vec<(&'static str, HostilePdu)> {
+fn data_in_attacks() -> Vec<(&'static str, HostilePdu)> {
     std::vec![
         ("Data-In beyond the expected length", hostile_data_in(|_| {}, 1001)),
         ("Data-In at an offset that overflows", {
@@ -120,7 +123,7 @@ fn data_in_tricks() -> Vec<(&'static str, HostilePdu)> {
     ]
 }
 
-fn r2t_tricks() -> Vec<(&'static str, HostilePdu)> {
+fn r2t_attacks() -> Vec<(&'static str, HostilePdu)> {
     std::vec![
         ("R2T for nothing", hostile_r2t(|pdu| pdu.desired_length_bytes = 0)),
         ("R2T beyond the data", hostile_r2t(|pdu| pdu.desired_length_bytes = 1001)),
@@ -146,15 +149,15 @@ fn r2t_tricks() -> Vec<(&'static str, HostilePdu)> {
 }
 
 /// Wrong responses, and PDUs that are not allowed in this state.
-fn response_tricks() -> Vec<(&'static str, HostilePdu)> {
+fn response_attacks() -> Vec<(&'static str, HostilePdu)> {
     std::vec![
-        ("a StatSN that skips", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1), &[])),
-        ("a StatSN that repeats", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.minus(1), &[])),
-        ("a response for nothing", response_trick(|pdu| pdu.initiator_task_tag ^= 64, &[])),
-        ("both O and U", response_trick(|pdu| pdu.flags.0 |= 6, &[])),
-        ("SenseLength is truncated", response_trick(|pdu| pdu.status = 2, &[0])),
-        ("a SenseLength that lies", response_trick(|pdu| pdu.status = 2, &[0xff, 0xff, 1])),
-        ("more data than arrived", response_trick(|pdu| pdu.exp_data_sn = 1, &[])),
+        ("a StatSN that skips", response_attack(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1), &[])),
+        ("a StatSN that repeats", response_attack(|pdu| pdu.stat_sn = pdu.stat_sn.minus(1), &[])),
+        ("a response for nothing", response_attack(|pdu| pdu.initiator_task_tag ^= 64, &[])),
+        ("both O and U", response_attack(|pdu| pdu.flags.0 |= 6, &[])),
+        ("SenseLength is truncated", response_attack(|pdu| pdu.status = 2, &[0])),
+        ("a SenseLength that lies", response_attack(|pdu| pdu.status = 2, &[0xff, 0xff, 1])),
+        ("more data than arrived", response_attack(|pdu| pdu.exp_data_sn = 1, &[])),
         ("an opcode that does not exist", {
             Box::new(|bench, _, _| bench.handle(Input::Header(Header::new([0x3e; 48]))))
         }),
@@ -208,10 +211,10 @@ fn response_tricks() -> Vec<(&'static str, HostilePdu)> {
 /// Goal: every attack ends the connection, and nothing of it remains.
 #[test]
 fn every_invalid_pdu_is_a_violation() {
-    for (name, trick) in tricks() {
+    for (name, attack) in attacks() {
         std::eprintln!("{name}");
         let (mut bench, read, write) = bench();
-        trick(&mut bench, read, write);
+        attack(&mut bench, read, write);
         violation(&mut bench);
     }
 }

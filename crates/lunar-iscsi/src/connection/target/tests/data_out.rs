@@ -35,7 +35,7 @@ fn rejects(sent: &[Pdu]) -> Vec<RejectReason> {
 }
 
 /// Starts a write of 2048 bytes and returns the R2T for all of it.
-fn asked(keys: &str) -> (Rig, TaskId, ReadyToTransfer) {
+fn write_with_r2t(keys: &str) -> (Rig, TaskId, ReadyToTransfer) {
     let mut rig = Rig::normal(keys);
     rig.send(1, write(0, 5, 2048).encode(), &[]);
     let task = rig.started(1).id;
@@ -50,7 +50,7 @@ fn asked(keys: &str) -> (Rig, TaskId, ReadyToTransfer) {
 #[test]
 fn wrong_data_sn() {
     for [first, second] in [[0, 0], [0, 27], [27, 1], [u32::MAX, 0], [1, 0]] {
-        let (mut rig, task, r2t) = asked(KEYS);
+        let (mut rig, task, r2t) = write_with_r2t(KEYS);
         let tag = r2t.target_transfer_tag;
         rig.send(1, data_out(5, tag, first, 0, false).encode(), &[1; 1024]);
         rig.send(1, data_out(5, tag, second, 1024, true).encode(), &[1; 1024]);
@@ -97,7 +97,7 @@ fn check_condition_waits_for_all_data() {
 /// CONDITION. RFC 7143 §7.8.
 #[test]
 fn data_digest_error() {
-    let (mut rig, _, r2t) = asked(KEYS);
+    let (mut rig, _, r2t) = write_with_r2t(KEYS);
     let pdu = data_out(5, r2t.target_transfer_tag, 0, 0, false);
     rig.send_whole(1, pdu.encode(), &[], &[1; 1024], false);
     let reject = rig.sent_one(1);
@@ -164,7 +164,7 @@ fn wrong_fields() {
         ),
     ];
     for (what, change, bytes, sense, reason) in cases {
-        let (mut rig, _, r2t) = asked(KEYS);
+        let (mut rig, _, r2t) = write_with_r2t(KEYS);
         let mut pdu = data_out(5, r2t.target_transfer_tag, 0, 0, false);
         change(&mut pdu);
         rig.send(1, pdu.encode(), &pattern(bytes));
@@ -180,7 +180,7 @@ fn wrong_fields() {
 /// Goal: overlapping data is never accepted. Method: the second PDU starts inside the first.
 #[test]
 fn overlapping_data() {
-    let (mut rig, task, r2t) = asked(KEYS);
+    let (mut rig, task, r2t) = write_with_r2t(KEYS);
     let tag = r2t.target_transfer_tag;
     rig.send(1, data_out(5, tag, 0, 0, false).encode(), &[1; 1024]);
     rig.send(1, data_out(5, tag, 1, 512, false).encode(), &[2; 1024]);
@@ -193,11 +193,11 @@ fn overlapping_data() {
 /// Goal: the F bit ends a sequence: too early is an error, on an empty last PDU it is valid.
 #[test]
 fn final_bit() {
-    let (mut rig, _, r2t) = asked(KEYS);
+    let (mut rig, _, r2t) = write_with_r2t(KEYS);
     rig.send(1, data_out(5, r2t.target_transfer_tag, 0, 0, true).encode(), &[1; 512]);
     assert_check(&rig.sent_one(1), INCORRECT_AMOUNT);
 
-    let (mut rig, task, r2t) = asked(KEYS);
+    let (mut rig, task, r2t) = write_with_r2t(KEYS);
     let tag = r2t.target_transfer_tag;
     rig.send(1, data_out(5, tag, 0, 0, false).encode(), &pattern(2048));
     assert!(rig.link(1).runs.is_empty(), "the sequence is not over");
@@ -210,7 +210,7 @@ fn final_bit() {
 /// RFC 7143 §11.7.7.
 #[test]
 fn data_out_without_data() {
-    let (mut rig, task, r2t) = asked(KEYS);
+    let (mut rig, task, r2t) = write_with_r2t(KEYS);
     let tag = r2t.target_transfer_tag;
     let data = pattern(2048);
     rig.send(1, data_out(5, tag, 0, 0, false).encode(), &[]);
@@ -277,7 +277,8 @@ fn writes_whose_data_came_with_them() {
             let command = if rest_bytes > 0 { write_unsolicited } else { write };
             rig.send(1, command(0, 5, 512).encode(), &pattern(immediate_bytes));
             if rest_bytes > 0 {
-                // With the last of its data, a write that has already started asks as usual.
+                // If a write starts before its last data arrives, the executor requests data as
+                // usual.
                 let task = rig.started(1);
                 assert!(!task.has_all_data, "{immediate_bytes} bytes of it");
                 let rest = data_out(5, TAG_RESERVED, 0, immediate_bytes as u32, true);
@@ -340,7 +341,7 @@ fn unsolicited_data_that_was_not_negotiated() {
     rig.send(1, write(0, 5, 512).encode(), &[1; 512]);
     assert_check(&rig.sent_one(1), UNEXPECTED_UNSOLICITED);
     rig.send(1, write_unsolicited(1, 6, 512).encode(), &[]);
-    assert!(rig.sent(1).is_empty(), "the announced data is waited for");
+    assert!(rig.sent(1).is_empty(), "the target waits for the announced data");
     rig.send(1, data_out(6, TAG_RESERVED, 0, 0, true).encode(), &[1; 512]);
     assert_check(&rig.sent_one(1), UNEXPECTED_UNSOLICITED);
     rig.send(1, read(2, 7, 512).encode(), &[1; 512]);
@@ -384,7 +385,7 @@ fn data_for_unknown_tasks_is_discarded() {
     );
 }
 
-/// Goal: a damaged PDU that would be skipped is rejected too, RFC 7143 §7.8, unless its number
+/// Goal: a damaged PDU that would be skipped is rejected too, RFC 7143 §7.8, unless its CmdSN
 /// requires that it is ignored. Method: data for no task, an acknowledgement with data, an old
 /// command.
 #[test]
@@ -410,7 +411,7 @@ fn damaged_pdus_of_no_task_are_rejected() {
 /// open R2Ts are awaited before the response. RFC 7143 §11.4.2.
 #[test]
 fn refused_before_the_data() {
-    let (mut rig, task, r2t) = asked(KEYS);
+    let (mut rig, task, r2t) = write_with_r2t(KEYS);
     rig.done(1, task, Outcome { status: 0x08, ..Outcome::default() });
     assert!(rig.sent(1).is_empty());
     let pdu = data_out(5, r2t.target_transfer_tag, 0, 0, true);

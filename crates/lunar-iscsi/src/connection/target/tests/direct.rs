@@ -21,6 +21,7 @@ const KEYS: &str = "ImmediateData=Yes InitialR2T=No MaxOutstandingR2T=2 FirstBur
 struct Driver {
     machine: TargetConnection,
     session: TargetSession,
+    /// True if the connection asks the session directly.
     asks: bool,
     now: Time,
     running: Vec<Task>,
@@ -149,7 +150,7 @@ impl Driver {
     fn start(&mut self, started: Option<Task>) {
         let Some(task) = started else { return };
         self.log.push(Event::Start(task.clone()));
-        // The bit says that the command ends at once.
+        // The step sets this bit of the CDB for a command that ends at once.
         match task.cdb[1] & 0x80 != 0 {
             true => {
                 self.pass(done(task.id, Outcome { data_in: data_of(&task), ..Outcome::default() }));
