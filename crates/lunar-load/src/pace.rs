@@ -66,8 +66,8 @@ impl Pacer {
 struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {
-    // Deprecated because a type may return a descriptor that is not its own; OwnedFd does not. The
-    // replacement is unsafe.
+    // `AsyncFd` is deprecated for types that may not own the descriptor that they return; `OwnedFd`
+    // owns its descriptor. The replacement is unsafe.
     #[allow(deprecated)]
     fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;

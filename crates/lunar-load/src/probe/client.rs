@@ -23,15 +23,15 @@ pub(super) fn exchange(
     on_all(connections, on_one)
 }
 
-/// Sends in the direction of the data over all connections for `time`; returns the number of bytes
-/// that arrived and the time taken.
+/// Streams data over all connections for `time`, in the direction of the workload; returns the
+/// number of bytes that arrived and the time taken.
 pub(super) fn stream(
     to: SocketAddr,
     shape: ProbeShape,
     time: Duration,
 ) -> io::Result<(u64, Duration)> {
-    // All connections share one time window: one that is idle while others stream must not count
-    // later.
+    // All connections share one time window, so that a connection that is idle while the others
+    // stream does not measure alone later.
     let from = Instant::now() + STREAM_TIME;
     on_all(shape.connections.max(1), |_| match shape.writes {
         true => send(connect(to)?, from, from + time),

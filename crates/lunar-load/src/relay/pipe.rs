@@ -12,8 +12,8 @@ pub(super) const IN_FLIGHT_BYTES_MAX: u64 = 64 << 20;
 const SEND_BYTES_MIN: u64 = 16 << 10;
 /// Length of the queue before the link, as the time to send it: the buffer of a router.
 const LINK_QUEUE: Duration = Duration::from_millis(4);
-/// Maximum time on the link of bytes that arrive together, as a frame, so that each byte arrives
-/// about in time.
+/// Maximum transmission time of bytes that arrive together as one frame; it is short, so that each
+/// byte arrives about when it would on a real link.
 const LINK_FRAME_TIME: Duration = Duration::from_micros(250);
 /// Minimum length of such a frame, in bytes.
 const LINK_FRAME_BYTES_MIN: u64 = 1_500;
@@ -43,7 +43,7 @@ impl Link {
     }
 
     /// Number of bytes of one frame.
-    fn piece(&self) -> u64 {
+    fn frame_bytes(&self) -> u64 {
         self.rate.map_or(u64::MAX, |rate| {
             let bytes = rate as f64 * LINK_FRAME_TIME.as_secs_f64();
             (bytes as u64).max(LINK_FRAME_BYTES_MIN)
@@ -111,7 +111,7 @@ impl Pipe {
         self.in_flight += bytes;
         let mut left = bytes;
         while left > 0 {
-            let piece = left.min(link.piece());
+            let piece = left.min(link.frame_bytes());
             let at = link.send(now, piece) + self.delay;
             self.arrivals.push_back(TimedBytes { at, bytes: piece });
             left -= piece;
