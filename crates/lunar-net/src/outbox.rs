@@ -48,8 +48,8 @@ const ALLOCATION_BYTES: usize = 64;
 pub struct Outbox {
     /// Bytes that may be sent now.
     queue: PieceQueue,
-    /// Open PDUs, in the order in which they are sent. The first one ends `queue`, each further one
-    /// ends the queue behind the one before it.
+    /// Open PDUs, in the order in which they are sent. The data of the first one is appended to
+    /// `queue`, that of each further one to `behind` of the open PDU before it.
     open: Vec<OpenPdu>,
     /// Number of queued bytes at which the queue is full.
     bytes_max: usize,
@@ -176,7 +176,8 @@ impl Outbox {
         }
     }
 
-    /// Appends the PDUs behind a complete one to the queue that it ends.
+    /// Removes an open PDU that is complete, and appends the PDUs behind it to the queue that
+    /// contains it.
     fn close(&mut self, at: usize) {
         let OpenPdu { behind, copy, copies_behind, .. } = self.open.remove(at);
         let copies = copy.into_iter().chain(copies_behind);
@@ -431,10 +432,9 @@ mod tests {
         assert_eq!(sent_bytes, expected);
     }
 
-    /// Fault: nothing counted short answers, texts and pings that waited to be sent: one peer took
-    /// all memory with 48 bytes for each 4 KiB.
-    /// Goal: data that nothing else charges counts until it is sent; long data of reads and writes
-    /// does not.
+    /// Fault: nothing counted short answers, texts and pings that waited to be sent: a peer used up
+    /// all memory: each 48 bytes that it sent queued 4 KiB. Goal: data that nothing else charges
+    /// counts until it is sent; long data of reads and writes does not.
     #[test]
     fn data_counts_until_it_is_sent() {
         let mut outbox = Outbox::default();

@@ -41,8 +41,8 @@ const MOVED_BYTES_PER_MICROSECOND: usize = 4 << 10;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct OwnerId(pub u64);
 
-/// Returns the share of an owner in the time charged for these turns. The number of its turns says
-/// less: time that other processes take from the thread is charged, too.
+/// Returns the share of an owner in the time charged for these turns. The number of its turns is
+/// less exact, because time that other processes take from the thread is charged, too.
 #[cfg(test)]
 pub(crate) fn time_share(turns: &[(OwnerId, Duration)], of: OwnerId) -> f64 {
     let time = |is_counted: &dyn Fn(OwnerId) -> bool| -> f64 {
@@ -441,8 +441,8 @@ mod tests {
     }
 
     /// Goal: an owner with one connection has as many turns as one with 20, and each of those has
-    /// as many as the others. Fault: 64 sessions of one host that sent Text Requests left
-    /// another host 93 requests a second of 50,000.
+    /// as many as the others. Fault: beside 64 sessions of one host that sent Text Requests,
+    /// another host completed 93 instead of 50,000 requests a second.
     #[test]
     fn owners_have_equal_turns() {
         let (log, _) = turns(&[busy(7, 20, ROUND_TIME), busy(8, 1, ROUND_TIME)], 400);
@@ -453,9 +453,9 @@ mod tests {
         }
     }
 
-    /// Goal: an owner with long turns has fewer of them, and no more of the core. Fault: logins
-    /// to a target of 256 logical units (0.8 ms) from 16 addresses, each with a turn in each round,
-    /// left another host 2 % of its requests.
+    /// Goal: an owner with long turns has fewer of them, and no larger share of the core. Fault:
+    /// beside logins from 16 addresses to a target of 256 logical units (turns of 0.8 ms, one for
+    /// each address in each round), another host completed 2 % of its requests.
     #[test]
     fn owners_with_long_turns_have_fewer() {
         let hosts = 16;
@@ -472,9 +472,9 @@ mod tests {
         }
     }
 
-    /// Goal: owners that move data have as much of the core together as one that moves none.
-    /// Fault: VERIFY of 8 MiB by 16 hosts, 48 bytes each, left another host 14 % of its requests
-    /// where as many hosts that read left it 47 %.
+    /// Goal: all owners that move data together have the same share of the core as one owner that
+    /// moves none. Fault: beside 16 hosts that sent VERIFY of 8 MiB (48 bytes on the wire), another
+    /// host completed 14 % of its requests; beside 16 hosts that read, 47 %.
     #[test]
     fn owners_that_move_data_share_the_time_of_one() {
         for hosts in [1, 4, 64] {
@@ -557,7 +557,7 @@ mod tests {
     }
 
     /// Goal: an owner that is alone on a core does not wait for rounds; with another one, or with
-    /// many connections, it does. Fault: 4 KiB reads at depth 32 had 0.89 of their rate, with
+    /// many connections, it does. Fault: 4 KiB reads at depth 32 reached 0.89 of their rate, with
     /// two polls of the sockets for each turn of more than 100 us.
     #[test]
     fn an_owner_alone_does_not_wait_for_rounds() {
@@ -573,8 +573,8 @@ mod tests {
     }
 
     /// Goal: connections that wait behind others of their owner are not polled until it is their
-    /// turn. Fault: 8,000 sessions of one host that had something to send; each round of a core
-    /// polled them all, and left another host 2 % of its requests.
+    /// turn. Fault: each round of a core polled all of the 8,000 sessions of one host that had
+    /// something to send, and another host completed 2 % of its requests.
     #[test]
     fn waiting_connections_are_not_polled() {
         let (log, polls) = turns(&[busy(7, 500, ROUND_TIME)], 2000);

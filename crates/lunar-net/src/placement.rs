@@ -96,8 +96,9 @@ mod tests {
         (placement, idle)
     }
 
-    /// Fault: connections went to the core with the fewest of them. A host with idle connections on
-    /// one core sent those of all other hosts to the other one.
+    /// Fault: each connection was placed on the core with the fewest connections. A host that held
+    /// idle connections on one core thereby moved the connections of all other hosts to the other
+    /// core.
     #[test]
     fn owners_spread_beside_idle_connections() {
         let (placement, _idle) = beside_idle_connections();

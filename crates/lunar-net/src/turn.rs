@@ -280,8 +280,8 @@ mod tests {
         MOVE_BUDGET.set(None);
     }
 
-    /// Fault: a core that lost the processor as it began a turn took no work in it, and was not
-    /// woken for it again: commands with a permit waited for up to 4 s for the next event.
+    /// Fault: a core that was preempted as it began a turn began no work in that turn and was not
+    /// woken again: commands with a permit waited up to 4 s for the next event.
     #[test]
     fn a_turn_begins_one_piece_of_work_at_least() {
         let mut late = MoveBudget::begin();
@@ -312,8 +312,9 @@ mod tests {
         assert!(turn.is_over(&out));
     }
 
-    /// Goal: one costly PDU ends a turn when the time is over. Fault: eight Text Requests of 275
-    /// us each in a turn; with 64 such connections a normal one had 93 requests a second.
+    /// Goal: one costly PDU ends a turn when the time is over. Fault: a turn handled eight Text
+    /// Requests of 275 us each; beside 64 such connections a normal one completed 93 requests a
+    /// second.
     #[test]
     fn time_is_checked_after_costly_pdus() {
         let out = Outbox::default();

@@ -20,7 +20,7 @@ struct Echo {
     filled: usize,
     digests_ok: usize,
     ended: bool,
-    /// Longest room it offers at a time; 0 discards.
+    /// Maximum length of the buffer that it offers at a time; with 0, data is discarded.
     room_bytes_max: usize,
     /// Refuses PDUs for some turns after each one.
     pauses: bool,
@@ -36,8 +36,9 @@ struct Echo {
     ends_at_once: bool,
     /// Holds data after the first PDU, and refuses memory in the seventh call.
     keeps_data: bool,
-    /// Receives the peer's socket and checks that answers have arrived before the tenth PDU is
-    /// handled, the first of the second burst of its second turn; then signals the peer.
+    /// Receiver of the peer's socket, and a signal to the peer. The handler checks that answers
+    /// have arrived before it handles the tenth PDU, with which the second burst of its second turn
+    /// begins.
     peer: Option<(mpsc::Receiver<std::net::TcpStream>, mpsc::Sender<()>)>,
     /// Digests set before the first PDU.
     digests: Option<Digests>,
@@ -304,9 +305,9 @@ fn the_memory_of_busy_connections_is_checked() {
     assert!(echo.hold_checks >= 3, "{} times", echo.hold_checks);
 }
 
-/// Goal: data that a peer has not taken from a connection that is over is dropped by the kernel too
-/// when memory is short. Fault: 175 sessions that logged out behind a long read left 512 MiB in
-/// sockets, uncounted, for a minute.
+/// Goal: when memory is short, the kernel also drops data of a closed connection that the peer has
+/// not acknowledged. Fault: 175 sessions that logged out after a long read left 512 MiB in sockets,
+/// uncounted, for a minute.
 #[test]
 fn unacknowledged_data_of_a_closed_connection_is_dropped() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -529,8 +530,8 @@ fn bytes_given_to_the_socket_count_at_once() {
 }
 
 /// Goal: a connection that is over does not keep its core busy with data that the peer still sends,
-/// nor wait for the end of it. Fault: four connections that logged out and sent zeroes as fast
-/// as they could; another host's request took 7.6 s.
+/// nor wait for the end of it. Fault: while four connections that had logged out sent zeroes as
+/// fast as they could, another host's request took 7.6 s.
 #[test]
 fn a_closing_connection_discards_a_limited_amount() {
     const ENOUGH: usize = 256 << 20;
@@ -551,8 +552,8 @@ struct Working {
     log: Rc<RefCell<Vec<(OwnerId, Duration)>>>,
     /// Set if others wait for it: the number of times it worked out of turn.
     out_of_turn: Option<Rc<Cell<usize>>>,
-    /// Set if it moves data out of turn, without an end. True when a turn began with moved bytes
-    /// that were not counted.
+    /// Set if the handler moves data out of turn and never ends; becomes true if a turn begins
+    /// while moved bytes are not counted.
     moved_uncounted: Option<Rc<Cell<bool>>>,
 }
 
@@ -644,9 +645,9 @@ fn turns_of(
     (log.take(), out_of_turn.get())
 }
 
-/// Goal: the work of commands between receiving and sending counts in their owner's round.
-/// Fault: twelve EXTENDED COPY commands left another host 8 % of its requests, 64 sessions of WRITE
-/// SAME 0.7 %.
+/// Goal: the work of commands between receiving and sending counts in their owner's round. Fault:
+/// beside twelve EXTENDED COPY commands another host completed 8 % of its requests, beside 64
+/// sessions of WRITE SAME 0.7 %.
 #[test]
 fn work_of_commands_counts_for_their_owner() {
     let (turns, _) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]), None);
@@ -657,7 +658,7 @@ fn work_of_commands_counts_for_their_owner() {
     assert!((0.4..=0.6).contains(&share), "{share}");
 }
 
-/// Goal: work that others wait for continues in each round, although 20 connections have their
+/// Goal: work that others wait for continues in each round, although 20 connections share its
 /// owner's turns. Fault: COMPARE AND WRITE of other hosts held blocks while their connections
 /// waited for turns, one host after the other; a write of these blocks took 2.6 s.
 #[test]

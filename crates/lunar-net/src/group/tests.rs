@@ -37,7 +37,7 @@ struct ForwardingHandler {
     /// Number of bytes of `data` that have arrived.
     filled: Rc<Cell<usize>>,
     owner: Option<OwnerId>,
-    /// Turns of a task that runs beside the group, and their number when a PDU was received or
+    /// Turns of a task that runs beside the group; `log` has their number at each PDU received or
     /// sent.
     other_task_turns: Rc<Cell<usize>>,
     log: Rc<RefCell<Vec<usize>>>,
@@ -346,8 +346,8 @@ fn all_sockets_of_a_group_count_for_its_owner() {
     assert!((0.4..=0.6).contains(&share), "{share}");
 }
 
-/// Goal: the last members of a large group are polled in the same turn as the first. Fault: they
-/// share one task's budget of tokio, which is 128 operations.
+/// Goal: the last members of a large group are polled in the same turn as the first. Fault: all
+/// members shared the budget that tokio gives to one task, 128 operations.
 #[test]
 fn a_large_group_is_polled_in_one_turn() {
     const MEMBERS: usize = 500;
