@@ -184,7 +184,7 @@ mod tests {
     }
 
     /// Goal: other bytes are no lease; a damaged lease and one of a later version are not taken for
-    /// a free device; times have a limit, and names change no terminal.
+    /// a free device; times have a limit, and names contain no control characters.
     #[test]
     fn hostile_blocks() {
         assert_eq!(LeaseBlock::decode(&[0; LEASE_BYTES]), FoundLease::None);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: every lease survives encoding, with the part of its name that has room.
+        /// Goal: every lease survives encoding, with the part of its name that fits.
         #[test]
         fn encoding_keeps_leases(
             key in 1u64..,

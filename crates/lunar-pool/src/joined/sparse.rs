@@ -8,7 +8,7 @@ use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Clear, Error, ErrorKind, Extent, SpaceUsage, Sparse,
 };
 
-/// Length of the range of which several members clear their parts at once.
+/// Maximum length of a range whose parts several members clear concurrently.
 const CLEAR_BYTES_MAX: u64 = 16 << 20;
 
 /// A member's extents from some block on, read as far as needed.
@@ -190,8 +190,8 @@ impl Sparse for JoinedDevice {
         )
     }
 
-    /// Clears one piece of one range. With `durable`, each piece is durable: the last one may lie
-    /// on other members.
+    /// Clears one piece of one range. With `durable`, each piece is made durable at once, because
+    /// the last piece may lie on other members.
     fn clear_piece(
         &self,
         ranges: Vec<BlockRange>,

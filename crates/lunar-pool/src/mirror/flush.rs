@@ -20,7 +20,7 @@ pub(super) struct SharedFlushes(Mutex<FlushQueue>);
 struct FlushQueue {
     /// True while a task runs the flushes.
     is_running: bool,
-    /// Tells the result of the next flush.
+    /// Sends the result of the next flush to the users who wait for it.
     next: Option<watch::Sender<Option<FlushResult>>>,
 }
 
@@ -111,7 +111,8 @@ impl Mirror {
     async fn flush_shared(self: &Arc<Self>) -> Result<(), Error> {
         let (mut next, must_run) = self.flushes.join();
         if must_run {
-            // The task is not waited for: it also runs the flushes of later users.
+            // The user does not wait for the task, because the task also runs the flushes of later
+            // users.
             drop(start_for_all(&self.runtime, Arc::clone(self).run_flushes()));
         }
         let result = next.wait_for(Option::is_some).await;

@@ -24,8 +24,8 @@ const LATENCY_SHIFT: u32 = 3;
 /// The cost of an unused member decays by one part in 2¹⁰, so that the member is tried again.
 const FORGET_SHIFT: u32 = 10;
 
-/// Part of a member's time limit by which the member may be later than another one without delaying
-/// it, in addition to the time for its pending work: a quarter.
+/// Divisor of a member's time limit: by a quarter of the limit, plus the time for its pending work,
+/// the member may lag behind another one before it counts as late.
 const GRACE_SHARE: u32 = 4;
 
 /// Longest pause before another attempt to recover a member; the pauses double up to this.
@@ -210,7 +210,7 @@ impl MirrorMember {
         self.state.store(MemberState::Syncing as u8, SeqCst);
     }
 
-    /// Returns the time since which the member is out; `None` if it gets all changes.
+    /// Returns the time since which the member is left out; `None` if it gets all changes.
     pub(super) fn out_since(&self) -> Option<Instant> {
         self.facts().out_since.filter(|_| !self.receives_changes())
     }
@@ -346,14 +346,14 @@ impl MirrorMember {
         let device = self.device.device();
         if !self.window.is_limited() && device.try_write_now(self.on_device(range), &from, durable)
         {
-            self.has_changed(range.count * u64::from(self.device.layout().block_bytes));
+            self.count_change(range.count * u64::from(self.device.layout().block_bytes));
             return Box::pin(std::future::ready(Ok(())));
         }
         self.change(range, move |device, range| device.write(range, from, durable))
     }
 
     /// Counts a change that has ended.
-    fn has_changed(&self, bytes: u64) {
+    fn count_change(&self, bytes: u64) {
         self.unflushed_bytes.fetch_add(bytes, SeqCst);
         self.changes.fetch_add(1, SeqCst);
     }
@@ -382,7 +382,7 @@ impl MirrorMember {
                     changed.await
                 }
             };
-            member.has_changed(bytes);
+            member.count_change(bytes);
             changed
         })
     }
@@ -399,8 +399,9 @@ impl MirrorMember {
         })
     }
 
-    /// Finds out whether the device has lost a change that had ended before: afterwards its losses
-    /// count it. Flushes the device unless all changes are durable.
+    /// Checks whether the device has lost a change that had ended before; if it has,
+    /// [`new_losses`](Self::new_losses) counts the loss afterwards. Flushes the device unless all
+    /// changes are durable.
     pub(super) fn check_losses(self: &Arc<Self>) -> MemberWork {
         if self.changes.load(SeqCst) == self.changes_flushed.load(SeqCst) {
             return Box::pin(std::future::ready(Ok(())));
@@ -408,14 +409,14 @@ impl MirrorMember {
         self.flush()
     }
 
-    /// Returns the time by which the member may be later than another one without delaying it: a
+    /// Returns the time by which the member may lag behind another one before it counts as late: a
     /// share of its limit, and more for data on a slow connection or while changes wait in its
     /// window.
     pub(super) fn grace(&self) -> Duration {
         self.least_grace().saturating_add(self.window.expected_wait()).min(self.wait)
     }
 
-    /// Returns this time for a member without other work.
+    /// Returns [`grace`](Self::grace) of a member without pending work.
     pub(super) fn least_grace(&self) -> Duration {
         self.wait / GRACE_SHARE
     }
@@ -436,8 +437,8 @@ impl MirrorMember {
         self.lateness.is_excessive()
     }
 
-    /// Counts work as a change until it is known to have ended. Work that is dropped before stays
-    /// counted: nobody knows when it ends.
+    /// Counts work as a change until it is known to have ended. Work that is dropped before its end
+    /// stays counted, because its end cannot be observed.
     pub(super) fn tracked(
         self: &Arc<Self>,
         work: impl Future<Output = Result<(), Error>> + Send + 'static,

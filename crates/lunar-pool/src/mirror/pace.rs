@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-/// The pace of work that goes through the mirror in pieces beside the users.
+/// Rate limiter of background work that processes the mirror in pieces while users access it.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// Number of operations of users at the last piece.

@@ -1,6 +1,7 @@
 //! The return of members whose devices were missing when the mirror was opened.
 //!
-//! Nothing is written before the member has its slot: it is stale, as after an opening with it.
+//! Nothing is written to the device before it has its slot. The member is then stale, as if the
+//! mirror had been opened with it.
 
 use super::Mirror;
 use super::member::MirrorMember;
@@ -27,7 +28,7 @@ impl Mirror {
             return Err(PoolError::Unsettled { device: device.name().to_owned() });
         }
         let is_acquired = self.acquire_member(&device).await?;
-        let slot = self.take_again(device).await;
+        let slot = self.reinstate(device).await;
         if is_acquired && slot.is_err() {
             self.ownership.give_back(&given).await;
         }
@@ -50,9 +51,9 @@ impl Mirror {
         Ok((label.slot, newest.regions()))
     }
 
-    /// Gives a device that is owned its slot. A former owner may have written to it until now, so
-    /// its label is read again.
-    async fn take_again(self: &Arc<Self>, device: MemberDevice) -> Result<u16, PoolError> {
+    /// Gives an acquired device the slot that its label names. A former owner may have written to
+    /// it until now, so its label is read again.
+    async fn reinstate(self: &Arc<Self>, device: MemberDevice) -> Result<u16, PoolError> {
         let (slot, regions) = self.returning_slot(&device).await?;
         device.device().set_buffers(&self.buffers());
         let wait = self.options.member_wait;
@@ -66,8 +67,8 @@ impl Mirror {
         Ok(slot)
     }
 
-    /// Fails unless the label is that of a missing member, which was not written without the
-    /// others.
+    /// Fails unless the label is that of a missing member to which nothing was written without the
+    /// other members.
     fn check_label(
         &self,
         device: &MemberDevice,

@@ -70,8 +70,8 @@ impl Rig {
     }
 }
 
-/// Goal: a mark is on the medium before a change begins. After a flush it is settled, and it goes
-/// with the next page when it is old, if the region was not changed since.
+/// Goal: a mark is on the medium before a change begins. After a flush the mark is settled; once it
+/// is old, the next page that is written removes it, if the region was not changed since.
 #[tokio::test(start_paused = true)]
 async fn marks_come_first_and_go_late() {
     let rig = rig();
@@ -128,7 +128,8 @@ async fn marks_of_unflushed_and_different_regions_stay() {
     assert!(!rig.log.ends_removing());
 }
 
-/// Goal: the settled marks of a large pool are few. The oldest go with the next page.
+/// Goal: the number of settled marks of a large pool is limited. The next page removes the oldest
+/// ones.
 #[tokio::test(start_paused = true)]
 async fn kept_marks_are_bounded() {
     const REGIONS: u32 = 2 * KEPT_MARKS as u32;

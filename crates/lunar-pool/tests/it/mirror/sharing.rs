@@ -18,7 +18,7 @@ async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-fn let_go(faults: &[Arc<FaultDevice>]) {
+fn release(faults: &[Arc<FaultDevice>]) {
     faults.iter().for_each(|fault| {
         fault.heal();
         fault.release();
@@ -52,7 +52,7 @@ async fn waiting_flushes_are_one() {
     for flush in &mut later {
         assert!(poll!(flush).is_pending(), "the first flush began before");
     }
-    let_go(&rig.faults);
+    release(&rig.faults);
     assert!(join_all(later).await.iter().all(Result::is_ok));
     assert_eq!(seen(&rig), before.map(|seen| seen + 2), "and no page without marks");
 }
@@ -70,11 +70,12 @@ async fn a_failed_flush_fails_for_all() {
         assert!(error.to_string().contains("a member failed"), "{error}");
         assert!(std::error::Error::source(&error).is_some());
     }
-    let_go(&rig.faults);
+    release(&rig.faults);
 }
 
-/// Fault: the page with the marks was written by the first change that needed it; while that change
-/// was not polled, changes of all other hosts waited. Goal: they wait for the members only.
+/// Fault: the page with the marks was written by the first change that needed it; while the future
+/// of that change was not polled, the changes of all other hosts waited. Goal: changes wait for the
+/// members only.
 #[tokio::test(start_paused = true)]
 async fn changes_do_not_wait_for_one_that_is_not_polled() {
     let rig = Rig::new(2).await;
@@ -85,7 +86,7 @@ async fn changes_do_not_wait_for_one_that_is_not_polled() {
     assert!(poll!(&mut first).is_pending());
     settle().await;
     rig.pool.flush().await.expect("no flush waits for a page");
-    let_go(&rig.faults);
+    release(&rig.faults);
     let others = (1..BLOCKS / REGION).map(|region| rig.try_write(region * REGION, 2));
     let others = tokio::time::timeout(Duration::from_secs(60), join_all(others));
     assert!(others.await.expect("nobody waits for the first").iter().all(Result::is_ok));
@@ -147,6 +148,6 @@ async fn members_know_that_others_wait() {
     }
     let written = tokio::time::timeout(Duration::from_secs(60), write).await;
     written.expect("it comes before the reads").unwrap();
-    let_go(&faults);
+    release(&faults);
     drop(queued);
 }
