@@ -216,7 +216,7 @@ fn supported_subpages(pages: &[LogPage], features: Features) -> Vec<u8> {
 }
 
 /// 0Ch: available and used space, in threshold sets of VPD page B2h; empty before the first
-/// measurement. Available space is shared with other data in the same place.
+/// measurement. Available space is shared with other data on the same file system.
 fn logical_block_provisioning(source: &LogSource<'_>) -> Vec<LogParameter> {
     const AVAILABLE: u16 = 0x0001;
     const USED: u16 = 0x0002;
