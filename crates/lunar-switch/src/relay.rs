@@ -52,6 +52,6 @@ pub const LINK_COMMANDS_MAX: usize = 128;
 /// Maximum number of storages that one connection of a host has connections to.
 pub const LINKS_MAX: usize = 32;
 
-/// Maximum number of connections to storages of all hosts. The hosts of one address open another
-/// one only while they have fewer than are free.
+/// Maximum number of connections to storages of all hosts. The hosts of one address may open
+/// another connection only while they have fewer connections than are free.
 pub const ALL_LINKS_MAX: usize = 2048;

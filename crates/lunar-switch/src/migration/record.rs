@@ -21,6 +21,6 @@ pub enum RecordOutcome {
     Committed,
     /// The commit was not tried, because others use the record at present.
     Busy,
-    /// The commit failed; the record may name either one.
+    /// The commit failed; the record may name the source or the destination.
     Failed(io::Error),
 }

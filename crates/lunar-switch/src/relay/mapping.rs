@@ -18,22 +18,22 @@ pub enum TransferDirection {
 ///
 /// The entry of the paper contains the session and the Initiator Task Tag of both sides, and a bit
 /// that tells whether the request has several parts. Here the table belongs to one session with a
-/// storage, the tag is that of the entry's task in the protocol machine, and the host's side is the
-/// holder of the number. A request with several parts passes them on one after the other.
+/// storage, the key of the entry is its task in the protocol machine, and the host's command is the
+/// one that holds this key. A request with several parts passes them on one after the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MappingEntry {
     /// Direction of its data.
     pub direction: TransferDirection,
     /// Length of its data.
     pub bytes: u32,
-    /// Data that has moved: received and checked, or given to be sent.
+    /// Data that was received and checked, or queued to be sent.
     pub moved_bytes: u32,
     /// Data of a WRITE that the storage has asked for or that came with the command.
     pub wanted_bytes: u32,
-    /// Time since which the storage owes data, a request for data, or the answer; `None` while it
-    /// waits for data.
+    /// Time since which the relay waits for the storage: for data, a request for data, or the
+    /// response; `None` while the storage waits for data.
     pub owed_since: Option<Time>,
-    /// Time of its abort; `None`: its holder waits for it.
+    /// Time at which the command was aborted; `None` while its holder waits for the command.
     pub aborted_at: Option<Time>,
 }
 
@@ -107,14 +107,13 @@ impl MappingTable {
         self.entries.values().filter_map(|entry| entry.aborted_at).min()
     }
 
-    /// The commands that are not aborted, each with the time since which the storage owes
-    /// something for it.
+    /// The commands that wait for the storage and are not aborted, each with its `owed_since`.
     pub fn owed(&self) -> impl Iterator<Item = (TaskId, Time)> {
         let active = self.entries.iter().filter(|(_, entry)| entry.aborted_at.is_none());
         active.filter_map(|(id, entry)| Some((*id, entry.owed_since?)))
     }
 
-    /// Grants the storage the whole time again for all that it owes.
+    /// Restarts the time limit of all commands that wait for the storage.
     pub fn restart(&mut self, now: Time) {
         for owed_since in self.entries.values_mut().filter_map(|entry| entry.owed_since.as_mut()) {
             *owed_since = now;

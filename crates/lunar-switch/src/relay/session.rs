@@ -1,7 +1,8 @@
 //! A session with a storage target in which commands are passed on: a state machine without I/O.
 //!
-//! The machine of the initiator role checks all that the storage sends: tags, numbers, offsets,
-//! lengths. This one begins the session, keeps the mapping table, and judges the ends.
+//! The protocol machine of the initiator role checks the tags, numbers, offsets and lengths that
+//! the storage sends. This machine begins the session, keeps the mapping table, and determines the
+//! results of the commands.
 
 use super::mapping::{MappingTable, TransferDirection};
 use super::setup::{Setup, SetupProgress, is_unit_attention};
@@ -66,7 +67,7 @@ pub struct RelayedCommand {
     pub bytes: u32,
     /// True to bypass volatile caches.
     pub fua: bool,
-    /// The beginning of the data of a WRITE, as far as it is there.
+    /// The beginning of the data of a WRITE, as far as it has arrived.
     pub prefix: Bytes,
 }
 
@@ -96,7 +97,7 @@ pub enum StorageInput {
         /// The data.
         data: Bytes,
     },
-    /// Abort a command, whose holder is gone. Answered by [`StorageOutput::Settled`].
+    /// Abort a command whose holder was dropped. Answered by [`StorageOutput::Settled`].
     Abort(TaskId),
     /// Log out.
     LogOut,
@@ -113,7 +114,7 @@ pub enum IncomingDestination {
     Session,
     /// A piece of data-in of this command.
     Command(TaskId),
-    /// None.
+    /// The data is discarded.
     Nowhere,
 }
 
@@ -135,9 +136,9 @@ pub enum StorageOutput {
     Receive(IncomingDestination),
     /// Enable these digests.
     FullFeature(Digests),
-    /// Whether commands can be passed on has changed.
+    /// Commands can be passed on from now on (`true`), or no longer (`false`).
     Up(bool),
-    /// The segment received last is checked.
+    /// The data segment received last has passed the check of its digest.
     DataIn {
         /// The command.
         id: TaskId,
@@ -197,9 +198,10 @@ pub struct StorageSession {
     open_aborts: usize,
     next_own: u64,
     deadline: Option<Time>,
-    /// Time for which the storage may owe something for a command.
+    /// Maximum time for which a command may wait for the storage.
     command_time: Option<Duration>,
-    /// Time at which the commands are to be examined, not later than the first one is late.
+    /// Time of the next check for late commands: not after the time at which the first one becomes
+    /// late.
     examined_at: Option<Time>,
     established: Option<Box<Established>>,
     /// True if the session is to be logged out.
@@ -281,13 +283,13 @@ impl StorageSession {
         new
     }
 
-    /// Sets the time after which a command ends that the storage does not continue: with data, with
-    /// a request for data, or with the answer. `None`, at first: without limit.
+    /// Sets the time after which a command ends if the storage sends no data, no request for data
+    /// and no response for it. `None`, the initial value, means no limit.
     pub fn limit_commands(&mut self, command_time: Option<Duration>) {
         self.command_time = command_time;
     }
 
-    /// Called when the storage is read again, after a time in which it was not.
+    /// Called when the socket of the storage is read again after a pause.
     pub fn resumed(&mut self, now: Time) {
         self.table.restart(now);
         self.setup_until = self.setup_task.map(|_| now.after(SETUP_TIME));
@@ -394,7 +396,8 @@ impl StorageSession {
             self.outputs.push_back(StorageOutput::End { id, result });
             self.abort(now, id);
         }
-        // Commands that wait for data count again from its arrival on, at the earliest from now.
+        // The time limit of a command that waits for data restarts when the data arrives, not
+        // before now.
         let active = !self.table.is_empty();
         let first = self.table.owed().map(|(_, since)| since).min().unwrap_or(now);
         self.examined_at = active.then(|| first.after(time));
@@ -680,8 +683,8 @@ impl StorageSession {
         self.outputs.push_back(StorageOutput::Settled(id));
     }
 
-    /// A unit attention may announce that the unit is another one now; a deferred error is one of a
-    /// write that was acknowledged.
+    /// A unit attention may mean that the LUN now leads to another unit; a deferred error reports
+    /// the failure of a write that was acknowledged.
     fn note_sense(&mut self, now: Time, result: &CommandResult) {
         let is_check = Status(result.status) == Status::CHECK_CONDITION;
         let is_recovered = || {
@@ -695,8 +698,8 @@ impl StorageSession {
         }
     }
 
-    /// A storage that does not carry out ABORT TASK leaves commands whose holders are gone: the
-    /// login of another session ends them.
+    /// If the storage does not execute ABORT TASK, its commands remain without a holder: the login
+    /// of another session ends them.
     fn managed(&mut self, id: TaskId, result: &Result<ManagementResponse, RequestFailure>) {
         if self.reset == UnitReset::Sent(id) {
             let is_done = *result == Ok(ManagementResponse::FUNCTION_COMPLETE);

@@ -1,4 +1,5 @@
-//! The commands that begin a session with a storage: the unit must be ready and the right one.
+//! The commands that begin a session with a storage: they check that the unit is ready and that it
+//! is the expected one.
 
 use bytes::Bytes;
 use lunar_iscsi::connection::initiator::{CommandResult, RequestFailure};
@@ -10,7 +11,7 @@ use lunar_scsi::sense::{Sense, SenseKey, Status};
 
 /// Maximum number of times that a command is sent if it ends with unit attentions.
 const TRIES_MAX: u32 = 8;
-/// Room for the device identification page.
+/// Allocation length for the device identification page.
 const PAGE_BYTES: u16 = 1024;
 /// Length of the data of READ CAPACITY (16).
 const CAPACITY_BYTES: u32 = 32;
@@ -18,8 +19,8 @@ const CAPACITY_BYTES: u32 = 32;
 const EVPD: u8 = 1;
 /// The device identification page.
 const DEVICE_IDENTIFICATION: u8 = 0x83;
-/// Length of the head of a vital product data page.
-const PAGE_HEAD_BYTES: usize = 4;
+/// Length of the header of a vital product data page.
+const PAGE_HEADER_BYTES: usize = 4;
 
 /// Progress of the commands that show whether the unit may be used.
 #[derive(Clone, Debug)]
@@ -127,11 +128,11 @@ impl Setup {
     }
 }
 
-/// The body of a vital product data page, as far as it is there.
+/// Returns the body of a vital product data page, as far as it was received.
 fn page_body(page: &[u8]) -> Vec<u8> {
     let [_, code, high, low, ..] = *page else { return Vec::new() };
     let bytes = usize::from(u16::from_be_bytes([high, low]));
-    let body = page.get(PAGE_HEAD_BYTES..).unwrap_or_default();
+    let body = page.get(PAGE_HEADER_BYTES..).unwrap_or_default();
     if code == DEVICE_IDENTIFICATION {
         body.get(..bytes).unwrap_or(body).to_vec()
     } else {

@@ -25,13 +25,13 @@ const EXTENT: u64 = 100;
 /// Length of a region in blocks.
 const REGION: u64 = 16;
 const STORAGE_BLOCKS: u64 = 400;
-/// Pause after the destination was late, in tests of other things.
+/// Pause after the destination was late, in tests that do not examine this pause.
 const LATE_PAUSE: Duration = Duration::from_secs(2);
 /// The extent that moves, before and after.
 const FROM: BlockRange = BlockRange::new(7, EXTENT);
 const TO: BlockRange = BlockRange::new(150, EXTENT);
 
-/// The extents that the record of a test names.
+/// The record of a test: it names the source or the destination of the extent.
 #[derive(Debug)]
 struct TestRecord {
     steps: Arc<Steps>,
@@ -427,7 +427,7 @@ fn the_end_waits_for_changes_in_flight() {
         let record = Arc::<HeldRecord>::default();
         let (run, held) = (Arc::clone(&migration), Arc::clone(&record));
         let run = tokio::spawn(async move { run.run(&*held).await });
-        // The migration pauses after it.
+        // The migration pauses after the attempt to commit.
         while !record.is_wanted.load(SeqCst) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

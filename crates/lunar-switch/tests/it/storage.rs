@@ -1,5 +1,6 @@
-//! A storage for tests: blocks have versions, its cache is volatile, and it fails, is late or loses
-//! power by a seed. All storages of a test stop at the same moment when the switch crashes.
+//! A storage for tests, with versioned blocks and a volatile cache. A seed determines when it
+//! fails, is late or loses power. All storages of a test stop at the same moment when the switch
+//! crashes.
 
 use bytes::Bytes;
 use lunar_block::{
@@ -38,7 +39,7 @@ pub fn versions_of(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(BLOCK).map(version).collect()
 }
 
-/// The steps of all storages and the record; the switch crashes at one of them.
+/// Counter of the steps of all storages and of the record; the switch crashes at one step.
 #[derive(Debug)]
 pub struct Steps {
     pub random: Mutex<u64>,
@@ -108,6 +109,7 @@ pub struct Storage {
     steps: Mutex<Arc<Steps>>,
     content: Mutex<Content>,
     pub faults: Mutex<Faults>,
+    /// True if the storage supports COMPARE AND WRITE.
     pub compares: bool,
 }
 
@@ -172,7 +174,7 @@ impl Storage {
         self.content().pending.len()
     }
 
-    /// Overwrites blocks: nobody may use them.
+    /// Overwrites blocks that must not be in use any more.
     pub fn scribble(&self, range: BlockRange) {
         let garbage: Vec<u64> = (0..range.count).map(|at| u64::MAX - at).collect();
         self.content().put(range.lba, &garbage, true);

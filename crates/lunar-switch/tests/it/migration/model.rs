@@ -63,21 +63,21 @@ impl Model {
         }
     }
 
-    fn of(&mut self, range: BlockRange) -> &mut [ModelBlock] {
+    fn blocks_of(&mut self, range: BlockRange) -> &mut [ModelBlock] {
         &mut self.blocks[range.lba as usize..][..range.count as usize]
     }
 
     /// Reserves blocks for one host; returns false if another host uses one of them.
     fn take(&mut self, range: BlockRange) -> bool {
-        let is_free = self.of(range).iter().all(|block| !block.is_busy);
+        let is_free = self.blocks_of(range).iter().all(|block| !block.is_busy);
         if is_free {
-            self.of(range).iter_mut().for_each(|block| block.is_busy = true);
+            self.blocks_of(range).iter_mut().for_each(|block| block.is_busy = true);
         }
         is_free
     }
 
     fn release(&mut self, range: BlockRange) {
-        self.of(range).iter_mut().for_each(|block| block.is_busy = false);
+        self.blocks_of(range).iter_mut().for_each(|block| block.is_busy = false);
     }
 
     fn new_versions(&mut self, count: u64) -> Vec<u64> {
@@ -87,7 +87,7 @@ impl Model {
     }
 
     fn change_begins(&mut self, range: BlockRange, versions: &[u64]) {
-        for (block, version) in self.of(range).iter_mut().zip(versions) {
+        for (block, version) in self.blocks_of(range).iter_mut().zip(versions) {
             block.possible.push(*version);
             block.durable.push(*version);
             block.changes += 1;
@@ -110,7 +110,7 @@ impl Model {
             if !of.iter().any(|one| one.is_good) {
                 continue;
             }
-            // Others that have failed may have been last.
+            // A change that has failed may have been executed last.
             let version = |one: &&EndedChange| one.versions[(lba - one.range.lba) as usize];
             block.possible = of.iter().map(version).collect();
             if of.iter().any(|one| one.losses != now) {
@@ -124,7 +124,7 @@ impl Model {
 
     /// Forgets a change that was not made.
     fn forget(&mut self, range: BlockRange, versions: &[u64]) {
-        for (block, version) in self.of(range).iter_mut().zip(versions) {
+        for (block, version) in self.blocks_of(range).iter_mut().zip(versions) {
             block.possible.retain(|other| other != version);
             block.durable.retain(|other| other != version);
         }
@@ -132,14 +132,14 @@ impl Model {
 
     fn read(&mut self, range: BlockRange, versions: &[u64]) {
         let (suspect, mut seen) = (self.is_suspect, false);
-        for (at, (block, version)) in self.of(range).iter_mut().zip(versions).enumerate() {
+        for (at, (block, version)) in self.blocks_of(range).iter_mut().zip(versions).enumerate() {
             let lba = range.lba + at as u64;
             if !block.possible.contains(version) {
                 let is_older = block.durable.contains(version);
                 assert!(suspect && is_older, "block {lba} has {version}, {block:?}");
                 seen = true;
             }
-            // From now on it stays.
+            // The version that was read is the only possible one from now on.
             block.possible = vec![*version];
         }
         self.has_seen_loss |= seen;

@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 const EXTENT_BYTES: u64 = 8 * MIB;
 const EXTENT: BlockRange = BlockRange::new(0, EXTENT_BYTES / 512);
 const RATE: Option<NonZeroU64> = NonZeroU64::new(MIB);
-/// Time of the whole extent at this rate.
+/// Time to copy the whole extent at [`RATE`].
 const COPY_TIME: Duration = Duration::from_secs(8);
 /// Interval of the transfers of a host: several for each region.
 const HOST_PAUSE: Duration = Duration::from_millis(20);
@@ -73,12 +73,12 @@ fn is_about(time: Duration, wanted: Duration) -> bool {
     time >= wanted && time <= wanted.mul_f64(1.1)
 }
 
-/// Time of a region at this rate.
+/// Time to copy a region at [`RATE`].
 const REGION_TIME: Duration = Duration::from_millis(500);
 
-/// Goal: while a host uses the disk the copy has the rate for this, and no higher one; while nobody
-/// does, it is not limited after the first region.
-/// Fault: the rate did not hold while regions were copied faster than a host made requests.
+/// Goal: while a host uses the disk, the copy keeps to the limit for a disk in use; while no host
+/// uses the disk, the copy is not limited after the first region. Fault: the rate did not hold
+/// while regions were copied faster than a host made requests.
 #[test]
 fn the_rate_holds_while_hosts_use_the_disk() {
     let options =

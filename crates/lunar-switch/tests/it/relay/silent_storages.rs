@@ -18,8 +18,8 @@ fn rig_with_limit() -> (Rig, Arc<FaultDevice>) {
     (Rig::on_devices(devices, session, LINEAR, true, false), silent)
 }
 
-/// Fault: a relayed command that its storage never answered had no limit of time, while a command
-/// of the device has.
+/// Fault: a relayed command that its storage never answered had no time limit, unlike a command
+/// that the device executes.
 #[test]
 fn a_relayed_command_that_is_not_answered_ends() {
     let (rig, silent) = rig_with_limit();
@@ -56,7 +56,7 @@ fn a_late_write_ends_when_the_storage_has_answered_its_abort() {
     }
     silent.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     let status = rig.runtime.block_on(execute(write()));
-    assert_ne!(status, 0, "GOOD while the storage has the former WRITE");
+    assert_ne!(status, 0, "GOOD while the storage still has the first WRITE");
     // Others wait for the storage, too.
     let status = rig.runtime.block_on(async {
         let mut waiting = std::pin::pin!(execute(write()));
