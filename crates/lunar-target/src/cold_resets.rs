@@ -51,9 +51,9 @@ struct WalkEntry<'a> {
 
 impl ColdResets {
     /// Ends every session of the target with a nexus up to `up_to`, for a TARGET COLD RESET that is
-    /// answered. The requesting session ends by itself once it has its answer. The target is only
-    /// the part that the requesting initiator sees: a session that uses other units goes on,
-    /// without its tasks on the units that the initiator sees.
+    /// answered. The requesting session ends by itself once it has its answer. Only the units that
+    /// the requesting initiator sees count as the target: a session that also uses other units
+    /// continues, but loses its tasks on the units that the initiator sees.
     ///
     /// Returns at once if the current walk for such requests will be followed by one that serves
     /// this request as well.
@@ -113,7 +113,7 @@ impl Drop for WalkEntry<'_> {
 }
 
 impl EndRequests {
-    /// True if one of the requests ends the session of this nexus, as far as it sees the units.
+    /// True if one of the requests concerns this nexus.
     fn concerns(&self, nexus: NexusId) -> bool {
         nexus <= self.up_to && nexus != self.by || Some(nexus) <= self.earlier_up_to
     }

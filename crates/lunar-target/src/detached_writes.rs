@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Time for which an aborted write is waited for before it is detached. A working disk finishes
-/// within it: an aborted task is nearly always a finished one.
+/// Time to wait for an aborted write before it is detached. A working disk finishes the write
+/// within this time, so the writes of nearly all aborted tasks have ended.
 pub(crate) const ABORT_GRACE: Duration = Duration::from_millis(300);
 
 /// Time after which a detached write is reported: a busy disk finishes earlier.
@@ -147,9 +147,9 @@ impl TrackedChange {
 }
 
 impl DiskUnit {
-    /// Cancels `change`, whose command is aborted. Parts that are with the system are waited for
-    /// during [`ABORT_GRACE`]; then the change is detached, together with `guard`. Returns `None`
-    /// if its outcome is not known.
+    /// Cancels `change`, whose command is aborted. Waits up to [`ABORT_GRACE`] for parts that the
+    /// operating system has begun; then the change is detached, together with `guard`. Returns
+    /// `None` if its outcome is not known.
     pub(crate) async fn finish_or_detach(
         self: &Arc<Self>,
         guard: RangeGuard,

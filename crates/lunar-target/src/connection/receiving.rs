@@ -9,7 +9,7 @@ use lunar_iscsi::pdu::FinalFlag;
 /// Destination of the current data segment.
 pub(super) enum Receiving {
     Nowhere,
-    /// Memory for the data that has arrived, and for as much again.
+    /// Memory for twice the length of the data that has arrived.
     Control {
         data: Vec<u8>,
         charge: MemoryCharge,
@@ -21,7 +21,7 @@ pub(super) enum Receiving {
         at: usize,
         end: usize,
     },
-    /// The segment at this offset of a stream; its room is taken next.
+    /// The segment at this offset of a stream; its memory is allocated next.
     StreamAt {
         task: TaskId,
         offset_bytes: u32,
@@ -54,7 +54,8 @@ impl Connection {
         match &mut self.receiving {
             Receiving::Nowhere | Receiving::Task { .. } | Receiving::Stream(_) => {}
             Receiving::Control { segment_bytes, .. } => {
-                // The machine has judged the length: it is within MaxRecvDataSegmentLength.
+                // The protocol machine has checked that the length is within
+                // MaxRecvDataSegmentLength.
                 *segment_bytes = announced_bytes as usize;
             }
             Receiving::StreamAt { task, offset_bytes } => {

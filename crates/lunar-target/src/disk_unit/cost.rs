@@ -11,9 +11,9 @@ use lunar_scsi::plan::Plan;
 /// Reads and writes cost the bytes that they move; commands that read and then write, or write and
 /// read back, cost both. Commands that may be longer than any transfer are charged piece by piece:
 /// WRITE SAME with data, and EXTENDED COPY, where each piece is a command at its unit. UNMAP and
-/// WRITE SAME of zeroes on a sparse disk move nothing, and cost a command. All others are free:
-/// INQUIRY, TEST UNIT READY, reservations; SYNCHRONIZE CACHE, whose bytes were charged when they
-/// were written; SANITIZE and FORMAT UNIT, which have a rate of their own.
+/// WRITE SAME of zeroes on a sparse disk move no bytes and are charged as one command. All others
+/// are free: INQUIRY, TEST UNIT READY, reservations; SYNCHRONIZE CACHE, whose bytes were charged
+/// when they were written; SANITIZE and FORMAT UNIT, which have a rate of their own.
 pub(super) fn cost(cdb: &[u8], plan: Option<&Plan>, unit: &DiskUnit) -> Option<Cost> {
     let times = match commands::row(cdb)?.quota_class {
         QuotaClass::Free => return None,

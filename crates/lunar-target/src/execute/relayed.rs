@@ -32,8 +32,8 @@ struct RelayedTransfer {
 
 /// Runs a READ or WRITE whose data a relay moves, when its turn has come.
 ///
-/// The futures are apart from those of other commands, which are larger: what is allocated for each
-/// command and moved into place costs much of the time of a relayed one.
+/// Relayed commands have futures of their own, because those of other commands are larger: a large
+/// part of the time of a relayed command is the allocation and the move of its future.
 pub(crate) fn run_relayed(
     unit: Arc<DiskUnit>,
     (plan, generation): (Plan, Generation),
@@ -89,9 +89,9 @@ async fn run_in_turn(
     execution.end(result)
 }
 
-/// Maximum data of the parts of a READ that are begun, unless it is one part: all of it fits the
-/// memory of the command, so that no part keeps its storage's socket from being read while it waits
-/// for the part before it.
+/// Maximum length of the data of the parts of a READ that are in progress together; a single part
+/// may be longer. The data fits the memory of the command: a part that waits for the part before it
+/// does not stop reads from its storage's socket.
 const AHEAD_BYTES_MAX: u64 = 512 << 10;
 
 /// Sends data-in in order. The last piece is kept, to be sent with the end of the command.

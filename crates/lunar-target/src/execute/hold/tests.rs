@@ -1,4 +1,4 @@
-//! Writes that find no room.
+//! Writes for which the disk has no space.
 
 use super::*;
 use crate::abort::AbortSignal;
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
 
-/// A disk without room for anything, and a unit on it.
+/// A disk that fails all changes for lack of space, and a unit on it.
 fn full(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<DiskUnit>) {
     let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
     let device = FaultDevice::new(memory, 0);
@@ -76,7 +76,7 @@ fn writes_fail_without_space_by_default() {
     }
 }
 
-/// Goal: held writes are done once there is room; commands that only read are not held.
+/// Goal: held writes are executed once there is space; commands that only read are not held.
 #[test]
 fn held_writes_wait_until_there_is_space() {
     for (plan, data) in changes() {
@@ -127,7 +127,7 @@ fn held_writes_can_be_aborted() {
 /// Goal: a SANITIZE does not wait for held writes, for it may be the command that makes room; the
 /// held writes end with an error, and are never written.
 #[test]
-fn a_long_operation_overtakes_them() {
+fn a_long_operation_overtakes_held_writes() {
     for (plan, data) in changes() {
         let (device, unit) = full(OutOfSpace::Hold);
         block_on(tokio::task::LocalSet::new().run_until(async {
@@ -154,7 +154,7 @@ fn a_long_operation_overtakes_them() {
 /// Goal: only a part of the commands of a session may be held, so that it can reach its other
 /// units.
 #[test]
-fn only_so_many_wait() {
+fn held_writes_of_a_session_are_limited() {
     let (device, unit) = full(OutOfSpace::Hold);
     let abort = AbortSignal::default();
     block_on(async {
@@ -225,9 +225,9 @@ fn is_good(ending: Option<PlanResult>) -> bool {
     matches!(ending, Some(PlanResult::Good(_)))
 }
 
-/// Fault: a held write kept its blocks for as long as there was no room. A COMPARE AND WRITE of
-/// another host to some of them, which were allocated, waited for ever, and the writes of all
-/// initiators behind it.
+/// Fault: a held write locked its blocks for as long as there was no space. A COMPARE AND WRITE of
+/// another host to some of these blocks, which were allocated, waited forever, and so did the
+/// writes of all initiators behind it.
 #[test]
 fn held_writes_lock_no_blocks() {
     for (plan, data) in changes() {
@@ -293,10 +293,10 @@ fn later_writes_of_the_nexus_wait() {
     }
 }
 
-/// Fault: an UNMAP behind a held write of its nexus had the permit to deallocate for a second, and
-/// so had each further one. Those of other hosts waited for all of them.
+/// Fault: an UNMAP that waited behind a held write of its nexus kept the deallocation permit for a
+/// second, and so did each further UNMAP. The UNMAPs of other hosts waited for all of these.
 #[test]
-fn those_behind_one_that_waits_have_no_permit() {
+fn commands_behind_a_held_write_have_no_permit() {
     let or = Plan::OrWrite { range: range(8, 8), durable: true };
     for ((first, data), (clear, pattern)) in changes().into_iter().flat_map(|first| {
         let clears = changes().into_iter().skip(5);
@@ -340,7 +340,7 @@ fn those_behind_one_that_waits_have_no_permit() {
 /// Goal: while some write waits for room, `try_now` writes nothing, since it does not know the
 /// nexus.
 #[test]
-fn none_is_written_now_past_one_that_waits() {
+fn try_now_writes_nothing_while_a_write_is_held() {
     let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
     let options = DiskUnitOptions::new(uuid::Uuid::from_u128(1), device);
     let unit = DiskUnit::open(options).unwrap();
@@ -410,7 +410,7 @@ impl BlockDevice for SmallDisk {
 }
 
 /// Goal: a command that reads and writes atomically leaves no data on the medium while it waits for
-/// room, and judges anew the data that was written in between.
+/// space, and then checks the data that was written in between.
 #[test]
 fn atomic_commands_wait_for_space_as_a_whole() {
     let compare = Plan::CompareAndWrite { range: range(0, 4), durable: true };
