@@ -87,7 +87,8 @@ class AbandonedTransfersTest {
      * since.
      *
      * <p>Goal: the future ends in time though the device hangs, and the disk gets the original
-     * data; a later write to one of the blocks waits for it and wins, others do not wait.
+     * data; a later write to one of the blocks waits for it and replaces its data, others do not
+     * wait.
      */
     @Test
     void aStartedWriteContinuesWithItsOwnData() throws Exception {
@@ -193,7 +194,7 @@ class AbandonedTransfersTest {
             disk.awaitHanging(1);
             byte[] data = filled(5, 1);
             CompletableFuture<Void> middle = queue.writeAsync(1, ByteBuffer.wrap(data));
-            // Neighbours, which would be joined with it.
+            // Transfers of adjacent blocks, which would be joined with it.
             queue.writeAsync(0, ByteBuffer.wrap(filled(4, 1)));
             CompletableFuture<Void> last = queue.writeAsync(2, ByteBuffer.wrap(filled(6, 1)));
             middle.cancel(false);

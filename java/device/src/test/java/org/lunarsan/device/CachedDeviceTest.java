@@ -63,7 +63,10 @@ class CachedDeviceTest {
         assertEquals(2, first(7));
     }
 
-    /** Goal: the same when the inner device may have lost writes. */
+    /**
+     * Goal: when the inner device may have lost writes, reads return the content of the device, not
+     * kept blocks.
+     */
     @Test
     void dropsLostBlocks() throws Exception {
         AtomicLong losses = new AtomicLong();
@@ -85,7 +88,7 @@ class CachedDeviceTest {
         }
     }
 
-    /** Goal: of a run only the part from the first to the last missing block is read. */
+    /** Goal: of a run of blocks, only the part from the first to the last missing block is read. */
     @Test
     void readsOnlyWhatIsMissing() throws Exception {
         cached.write(10, blocks(1, 2));
@@ -164,9 +167,9 @@ class CachedDeviceTest {
     }
 
     /**
-     * Fault: the same for a write that had begun before a flush failed: the cache dropped the
-     * record of the pending write as well, kept the block that it replaced, and returned it for
-     * ever.
+     * Fault: a block whose read overlapped with a write was kept if the write had begun before a
+     * flush failed: the cache also dropped the record of the pending write, kept the block that the
+     * write replaced, and returned this block forever.
      */
     @Test
     void doesNotKeepStaleReadsAfterAFailedFlush() throws Exception {

@@ -114,7 +114,7 @@ class FaultyDeviceTest {
         assertEquals(0, device.seen(Operation.WRITE));
     }
 
-    /** Goal: a hanging operation continues after release, and ends as closed after close. */
+    /** Goal: a hanging operation continues after release, and fails after close. */
     @Test
     void hangs() throws Exception {
         FaultyDevice device = device(0);
@@ -180,7 +180,10 @@ class FaultyDeviceTest {
         }
     }
 
-    /** Goal: chance follows the seed: the same faults in every run, about as many as configured. */
+    /**
+     * Goal: the seed determines the random faults: the same faults in every run, about as many as
+     * configured.
+     */
     @Test
     void followsTheSeed() throws Exception {
         assertEquals(run(1), run(1));

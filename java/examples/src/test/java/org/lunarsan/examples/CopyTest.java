@@ -55,7 +55,7 @@ final class CopyTest {
     }
 
     /**
-     * Goal: the last line of progress shows the whole, however fast the copy, on a terminal or not.
+     * Goal: the last line of progress shows 100 %, however fast the copy, on a terminal or not.
      */
     @Test
     void progressEndsAtTheTotal(@TempDir Path folder) throws IOException {
@@ -80,7 +80,7 @@ final class CopyTest {
         assertEquals("", printed());
     }
 
-    /** Goal: a failed copy does not show the whole. */
+    /** Goal: a failed copy does not show 100 %. */
     @Test
     void progressOfAFailureStaysIncomplete(@TempDir Path folder) throws IOException {
         Path file = Files.write(folder.resolve("file"), new byte[4096]);

@@ -19,12 +19,12 @@ final class InitiatorName {
     /** Derives the name from this host's name, or draws a random one if that does not fit. */
     static String ofThisHost() {
         String name = PREFIX + hostName().strip().toLowerCase(Locale.ROOT);
-        return isOne(name) && name.length() > PREFIX.length() ? name
+        return isValid(name) && name.length() > PREFIX.length() ? name
                 : PREFIX + UUID.randomUUID().toString().replace("-", "");
     }
 
     static String checked(String name) {
-        if (!isOne(name)) {
+        if (!isValid(name)) {
             throw new IllegalArgumentException("`" + name + "` is not an iSCSI name: it begins with"
                     + " iqn., eui. or naa., has a-z, 0-9, `.`, `:` and `-`, and at most "
                     + IscsiUrl.NAME_BYTES_MAX + " bytes");
@@ -32,7 +32,7 @@ final class InitiatorName {
         return name;
     }
 
-    private static boolean isOne(String name) {
+    private static boolean isValid(String name) {
         return name.length() <= IscsiUrl.NAME_BYTES_MAX && name.matches(FORM);
     }
 

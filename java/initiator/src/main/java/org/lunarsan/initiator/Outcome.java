@@ -9,7 +9,7 @@ import org.lunarsan.iscsi.scsi.Status;
 /**
  * Decides by the end of a command whether it succeeded, is sent again, or failed.
  *
- * <p>Threads: for one thread; one object for each command that did not simply end well.
+ * <p>Threads: for one thread; one object for each command that did not end with GOOD at once.
  */
 final class Outcome {
     /** Limit of attempts after unit attentions, damaged data or a busy target. */
@@ -51,7 +51,7 @@ final class Outcome {
             }
             case Status.CHECK_CONDITION -> {
                 Sense sense = sense(task);
-                if (passes(sense) && tries < TRIES_MAX) {
+                if (isRetryable(sense) && tries < TRIES_MAX) {
                     return Verdict.AGAIN;
                 }
                 throw failed(task, sense);
@@ -125,7 +125,7 @@ final class Outcome {
     }
 
     /** True for a unit attention, a deferred error, or data that arrived damaged. */
-    private static boolean passes(Sense sense) {
+    private static boolean isRetryable(Sense sense) {
         // SPC-4 §4.5.7: a command that ends with a deferred error was not executed.
         return sense.key() == Sense.UNIT_ATTENTION || sense.isDeferred()
                 || sense.is(Sense.ABORTED_COMMAND, CRC_ERROR);

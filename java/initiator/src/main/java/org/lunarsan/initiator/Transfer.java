@@ -41,7 +41,7 @@ final class Transfer extends TransferFuture implements Task.Completion {
         sentAfter = disk.attentions().resets();
         Task task = disk.takeNow(write, lba, blocks, !ReaderThread.isCurrent());
         if (task == null) {
-            goOn(null);
+            continueInThread(null);
             return this;
         }
         disk.encode(task, write, lba, blocks);
@@ -49,7 +49,7 @@ final class Transfer extends TransferFuture implements Task.Completion {
         task.then(this);
         if (!task.home.submit(task)) {
             task.refused();
-            goOn(task);
+            continueInThread(task);
         }
         return this;
     }
@@ -61,11 +61,11 @@ final class Transfer extends TransferFuture implements Task.Completion {
             disk.done(task, write, sentAfter);
             end(null);
         } else {
-            goOn(task);
+            continueInThread(task);
         }
     }
 
-    private void goOn(Task met) {
+    private void continueInThread(Task met) {
         Thread.ofVirtual().name("iscsi transfer").start(() -> {
             try {
                 disk.transferWithRetries(

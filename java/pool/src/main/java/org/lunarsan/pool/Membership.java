@@ -51,7 +51,7 @@ final class Membership {
     /**
      * Creates the membership of open members.
      *
-     * @param memberWait how long to wait for a member behind another
+     * @param memberWait how long to wait for a member after another one has answered
      * @param recovery receives members that were left out as late; must not wait
      * @param unflushed returns the regions written since the last successful flush
      */
@@ -160,9 +160,9 @@ final class Membership {
      * record this, durably. The last member stays in any case: if it has a loss too, the pool has
      * the loss; if it has late changes, this waits until they have ended.
      *
-     * @return whether a current member is left that did not fail. Others may have been left out
-     *         since these failed, for failures of their own, so only now it is known which members
-     *         have a change
+     * @return true if a current member is left that did not fail. Other members may meanwhile have
+     *         been left out for failures of their own, so only after this call it is known which
+     *         members have a change
      */
     boolean leaveOut(List<MirrorMember> failed) throws DeviceException {
         lock.writeLock().lock();
@@ -244,8 +244,8 @@ final class Membership {
     }
 
     /**
-     * Accepts the content of a member as the pool's. A member that is being copied to may have data
-     * that was lost here since the copy, and is copied to again.
+     * Accepts the content of a member as the pool's. A member that is the destination of a copy may
+     * have data that this member has lost since, so the unflushed regions are copied to it again.
      *
      * @return number of its losses
      */
@@ -378,8 +378,8 @@ final class Membership {
     }
 
     /**
-     * Number of times that a member was left out that may have answered reads without blocks that
-     * it had lost, plus the stale reads of the members.
+     * Number of times that a member was left out after it may have answered reads with old data
+     * instead of lost writes, plus the stale reads of the members.
      */
     long staleReads() {
         return staleReads + members.stream().filter(member -> member.device != null)

@@ -29,7 +29,8 @@ final class MirrorClosing {
     /**
      * Closes everything, whatever fails.
      *
-     * @throws DeviceException that says what did not end, and what is marked for the next opening
+     * @throws DeviceException with the calls that did not end, and the regions that are marked for
+     *         the next opening
      */
     void run() throws DeviceException {
         membership.beginClosing();
@@ -71,7 +72,8 @@ final class MirrorClosing {
         note("the last flush failed", failed);
         if (!failed.isEmpty()
                 && membership.leaveOutClosing(Membership.recordFailures(failed), limit)) {
-            troubles.add("it is left out, the others have all of it; resync() copies it to it");
+            troubles.add("the failed member is left out, the others have all data;"
+                    + " resync() copies the data to the member");
         }
     }
 

@@ -20,7 +20,7 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.ReadOnlyDeviceException;
 
-/** Devices that make a pool, and those that do not. */
+/** Sets of devices that form a pool, and sets that do not. */
 class MembersTest {
     private final List<MemoryDevice> disks = Members.memories(3);
 
@@ -118,7 +118,7 @@ class MembersTest {
         Members.mirror(disks);
     }
 
-    /** Goal: either label suffices, and a damaged label is not taken for none. */
+    /** Goal: either label suffices, and a damaged label does not count as a missing one. */
     @Test
     void oneLabelIsEnough() throws Exception {
         Members.mirror(disks);

@@ -118,7 +118,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         }
     }
 
-    /** Goal: a future completes with null, and its buffer's position is its limit then. */
+    /** Goal: a future completes with null, and the position of the buffer then equals its limit. */
     @Test
     void completesWithTheBufferMoved() {
         ByteBuffer block = ByteBuffer.wrap(filled(3, 2));
@@ -211,7 +211,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
     /**
      * Fault: data of a read arrived in its buffer after orTimeout or cancel.
      *
-     * <p>Goal: data that the caller puts there then stays.
+     * <p>Goal: data that the caller then puts into the buffer is not overwritten.
      */
     @Test
     @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)

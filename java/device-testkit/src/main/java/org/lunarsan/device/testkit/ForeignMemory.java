@@ -12,7 +12,7 @@ import org.junit.jupiter.api.Assumptions;
  *
  * <p>Any access to a buffer of a closed arena throws {@link IllegalStateException}; to one of a
  * confined arena, {@link WrongThreadException} in every thread except its owner. Neither can be
- * detected from the buffer before.
+ * detected from the buffer beforehand.
  */
 final class ForeignMemory {
     private final Object arena;

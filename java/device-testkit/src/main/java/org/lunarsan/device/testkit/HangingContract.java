@@ -78,7 +78,7 @@ public abstract class HangingContract {
 
     @AfterEach
     void closeDevice() throws Exception {
-        goOn();
+        releaseAll();
         device.close();
     }
 
@@ -121,7 +121,7 @@ public abstract class HangingContract {
     }
 
     /** Releases all hanging operations, and makes no more hang. */
-    private void goOn() {
+    private void releaseAll() {
         innerDevices.forEach(FaultyDevice::heal);
         innerDevices.forEach(FaultyDevice::release);
     }
@@ -165,7 +165,7 @@ public abstract class HangingContract {
             assertTrue(write.isDone(), () -> completion + " did not end it");
             assertEquals(0, buffer.position(), completion::toString);
             fill(buffer, 0x66);
-            // Operations that are to hang could otherwise do so elsewhere.
+            // A fault that no operation has used yet would otherwise make a later operation hang.
             innerDevices.forEach(FaultyDevice::heal);
             CompletableFuture<Void> later =
                     device.writeAsync(AT + 2, ByteBuffer.wrap(filled(3, 1)));
@@ -173,7 +173,7 @@ public abstract class HangingContract {
             device.write(AT + LENGTH, filled(5, 1));
             assertFalse(later.isDone(), () -> completion + ": a later write did not wait");
             assertFalse(waiting.isDone(), () -> completion + ": a call that waits did not");
-            goOn();
+            releaseAll();
             later.join();
             waiting.join();
             byte[] found = new byte[(LENGTH + 1) * BLOCK];
@@ -190,7 +190,7 @@ public abstract class HangingContract {
         }
     }
 
-    /** Goal: a read that is abandoned ends then, and leaves its buffer alone. */
+    /** Goal: a read that is abandoned ends at once and no longer changes its buffer. */
     @Test
     void anAbandonedReadLeavesItsBuffer() throws Exception {
         List<ByteBuffer> buffers = new ArrayList<>();
@@ -207,7 +207,7 @@ public abstract class HangingContract {
             buffers.add(buffer);
             innerDevices.forEach(FaultyDevice::heal);
             device.write(AT, filled(1, 1));
-            goOn();
+            releaseAll();
         }
         device.flush();
         // Closing ends pending transfers.
@@ -230,7 +230,7 @@ public abstract class HangingContract {
                 awaitHanging();
                 completion.apply(future);
                 assertTrue(future.isDone(), () -> completion + " did not end " + operation);
-                goOn();
+                releaseAll();
             }
             device.unmap(AT, LENGTH);
             device.flush();
@@ -256,14 +256,14 @@ public abstract class HangingContract {
         });
         awaitHanging();
         caller.interrupt();
-        goOn();
+        releaseAll();
         assertTrue(kept.join(), "the interrupt is gone");
         byte[] found = new byte[BLOCK];
         device.read(AT, found);
         assertEquals(2, found[0]);
     }
 
-    /** Goal: closing ends, whatever was abandoned before, and no write follows. */
+    /** Goal: closing ends in spite of abandoned transfers, and no write follows. */
     @Test
     void closingEndsAfterAbandonedTransfers() throws Exception {
         device.write(AT, filled(1, LENGTH));
@@ -275,7 +275,7 @@ public abstract class HangingContract {
         write.cancel(false);
         fill(buffer, 0x66);
         CompletableFuture<Void> closing = started(device::close);
-        goOn();
+        releaseAll();
         closing.join();
         device.open();
         byte[] found = new byte[BLOCK];

@@ -4,7 +4,8 @@ import java.util.Random;
 import java.util.SplittableRandom;
 
 /**
- * Source of randomness in tests: the system property {@code lunar.seed}, or chance. Thread-safe.
+ * Seed of random numbers in tests: the system property {@code lunar.seed}, or else a random number.
+ * Thread-safe.
  */
 public final class Seed {
     /** The system property that repeats a run. */

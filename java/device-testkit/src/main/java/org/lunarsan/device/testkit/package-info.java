@@ -15,8 +15,8 @@
  * }
  * }</pre>
  *
- * <p>Tests of wrappers also extend {@link org.lunarsan.device.testkit.HangingContract}, which gives
- * transfers up while an inner device hangs.
+ * <p>Tests of wrappers also extend {@link org.lunarsan.device.testkit.HangingContract}, which
+ * abandons transfers while an inner device hangs.
  *
  * <p><b>Randomness.</b> It comes from one seed, {@link org.lunarsan.device.testkit.Seed}, which is
  * part of the message of a failed test and is set with {@code -Dlunar.seed=…}.

@@ -5,7 +5,7 @@ import org.lunarsan.device.CoalescingDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.QueueOptions;
 
-/** Both device contracts, over a prefetching queue with one transfer at a time and little room. */
+/** Both device contracts, over a prefetching queue with one transfer at a time and low limits. */
 class PrefetchingDeviceContractTest extends AsyncDeviceContract {
     @Override
     protected AsyncDevice make(int blockSize, long blockCount) {

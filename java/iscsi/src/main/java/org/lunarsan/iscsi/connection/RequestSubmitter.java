@@ -146,8 +146,8 @@ final class RequestSubmitter {
     }
 
     /**
-     * Accepts no new requests, and logs this connection out when all are over, at the latest at
-     * {@code by}.
+     * Accepts no new requests, and logs this connection out when all pending ones have ended, at
+     * the latest at {@code by}.
      */
     void drain(long by) {
         if (state.phase == ConnectionState.Phase.FULL_FEATURE) {

@@ -39,8 +39,8 @@ public final class TextExchange extends Request {
      * Creates a query for targets; {@link org.lunarsan.iscsi.text.TargetRecord#parse} parses the
      * answer. RFC 7143 Appendix C.
      *
-     * @param which {@code All} in discovery sessions, the name of one, or nothing for the one that
-     *        this session is logged in to
+     * @param which {@code All} in discovery sessions, the name of a target, or an empty text for
+     *        the target that this session is logged in to
      * @return the exchange
      */
     public static TextExchange sendTargets(String which) {

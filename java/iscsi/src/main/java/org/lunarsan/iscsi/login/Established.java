@@ -15,8 +15,8 @@ import org.lunarsan.iscsi.text.SessionParameters;
  * @param session negotiated for the session (meaningful on its leading connection)
  * @param connection negotiated for this connection
  * @param expStatSn the next StatSN that this connection expects
- * @param expCmdSn the target's command window
- * @param maxCmdSn likewise
+ * @param expCmdSn ExpCmdSN of the target: the begin of its command window
+ * @param maxCmdSn MaxCmdSN of the target: the end of its command window
  * @param portalGroupTag TargetPortalGroupTag, if declared
  * @param targetAlias TargetAlias, if declared
  */

@@ -51,7 +51,7 @@ public abstract sealed class LoginException extends IOException
     }
 
     /**
-     * Advice, based on the status alone: a caller may have better one.
+     * Advice, based on the status alone: a caller may be able to give better advice.
      *
      * @return the advice, if there is any
      */
