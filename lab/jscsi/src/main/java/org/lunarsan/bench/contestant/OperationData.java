@@ -13,7 +13,10 @@ import java.nio.ByteOrder;
 public final class OperationData {
     private static final VarHandle WORDS =
             MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
-    /** Number of the generator's output that keys the data; addresses use the lower ones. */
+    /**
+     * Index of the output of the generator from which the data is derived; addresses use lower
+     * indices.
+     */
     private static final long DATA_KEY = 0xffff_ffffL;
     private static final long HASH_START = 0xcbf2_9ce4_8422_2325L;
     private static final long HASH_PRIME = 0x100_0000_01b3L;

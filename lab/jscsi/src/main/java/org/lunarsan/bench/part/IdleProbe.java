@@ -19,7 +19,10 @@ import org.lunarsan.initiator.IscsiDevice;
  * <p>Threads: one.
  */
 public final class IdleProbe {
-    /** Number of sessions opened before, so that memory needed once per process is allocated. */
+    /**
+     * Number of sessions opened before the measurement, so that memory needed once per process is
+     * already allocated.
+     */
     private static final int FIRST = 8;
     private static final int BLOCKS = 8;
     private static final int COLLECTIONS = 4;

@@ -1,6 +1,6 @@
 /**
- * Targets, and the files on tmpfs behind them: Lunar and tgt, each a process on the core of servers
- * that ends when closed.
+ * The targets Lunar and tgt, and the files on tmpfs that they serve. Each target is a process on
+ * the core for servers and ends when it is closed.
  *
  * <p>Threads: for one thread.
  *

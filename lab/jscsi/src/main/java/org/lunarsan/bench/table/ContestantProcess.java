@@ -14,8 +14,8 @@ import java.util.concurrent.TimeUnit;
 import org.lunarsan.bench.server.Programs;
 
 /**
- * A contestant's process, on the core of clients: answers commands. One that does not answer in
- * time is killed.
+ * The process of a contestant, on the core for clients, which answers commands. A process that does
+ * not answer in time is killed.
  *
  * <p>Threads: for one; another reads the output of the process.
  */
@@ -42,7 +42,7 @@ public final class ContestantProcess implements AutoCloseable {
                 .redirectError(ProcessBuilder.Redirect.INHERIT).start();
         input = process.outputWriter(StandardCharsets.UTF_8);
         BufferedReader output = process.inputReader(StandardCharsets.UTF_8);
-        Thread.ofPlatform().daemon().name(name + " says").start(() -> listen(output));
+        Thread.ofPlatform().daemon().name(name + " output").start(() -> listen(output));
     }
 
     private void listen(BufferedReader output) {

@@ -33,7 +33,7 @@ public enum Operation {
     }
 
     /**
-     * Its name for programs.
+     * The name of the operation for programs.
      *
      * @return such as {@code read-40k}
      */
@@ -42,7 +42,7 @@ public enum Operation {
     }
 
     /**
-     * Its name for people, as in the paper.
+     * The name of the operation for people, as in the paper.
      *
      * @return words
      */
