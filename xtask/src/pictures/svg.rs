@@ -5,7 +5,7 @@ pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Returns a document of this size; `comment` says where it comes from.
+/// Returns a document of this size; `comment` names its source.
 pub(super) fn document(size: (usize, usize), title: &str, comment: &str, body: &str) -> String {
     let (width, height) = size;
     let title = escaped(title);
@@ -21,7 +21,7 @@ pub(super) fn document(size: (usize, usize), title: &str, comment: &str, body: &
 mod tests {
     use super::*;
 
-    /// Goal: every picture is well-formed where a reader of XML is strict: comments and texts.
+    /// Goal: every picture is well-formed where XML parsers are strict: in comments and texts.
     #[test]
     fn pictures_are_well_formed() -> anyhow::Result<()> {
         let drawn = crate::pictures::draw(&crate::workspace_root())?;

@@ -24,7 +24,8 @@ struct Round {
     message: String,
 }
 
-/// Runs a round for each call whose file or text contains `only`. `true`: each was detected.
+/// Runs a round for each call whose file or text contains `only`. Returns `true` if each removal
+/// was detected.
 ///
 /// # Errors
 /// The table does not match the source; the server fails with all of its syncs; a program cannot be

@@ -14,7 +14,7 @@ pub(super) fn check(source: &Source, sources: &[Source], root: &Path) -> Vec<Pro
         if path.contains("://") || path.starts_with("mailto:") {
             continue;
         }
-        let document = if path.is_empty() { source.path.clone() } else { beside(source, path) };
+        let document = if path.is_empty() { source.path.clone() } else { resolve(source, path) };
         if !root.join(&document).exists() {
             problems.push(source.problem(line, format!("no such file: {path}")));
             continue;
@@ -45,7 +45,7 @@ pub(super) fn check_contents(sources: &[Source]) -> Vec<Problem> {
 }
 
 /// The path inside the repository of a link of `source`.
-fn beside(source: &Source, link: &str) -> String {
+fn resolve(source: &Source, link: &str) -> String {
     let folder = Path::new(&source.path).parent().unwrap_or(Path::new(""));
     let mut path = PathBuf::new();
     for component in folder.join(link).components() {
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(found, ["no such heading: ../README.md#other", "no such file: "]);
     }
 
-    /// Goal: each document stands in the contents.
+    /// Goal: the contents page lists each document.
     #[test]
     fn unlisted_documents() {
         let sources = [
