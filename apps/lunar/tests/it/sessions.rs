@@ -31,7 +31,7 @@ fn memory_is_served_found_and_used() {
     let lun = &report["targets"][0]["luns"][0];
     assert_eq!(lun["size_bytes"], 64 << 20);
     assert_eq!((&lun["block_bytes"], &lun["cache"]), (&4096.into(), &"write-through".into()));
-    assert_eq!(report["clients"].as_array().unwrap().len(), 3);
+    assert_eq!(report["clients"].as_array().unwrap().len(), 4);
 
     let found = run(&["discover", &server.portal(), "--json"]);
     assert_exit(&found, 0);
