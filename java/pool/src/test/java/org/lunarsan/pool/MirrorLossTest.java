@@ -68,7 +68,7 @@ class MirrorLossTest {
             pool.write(0, filled(3 + lost, 1));
             members.get(lost).cutPower();
             DeviceException failure = assertThrows(DeviceException.class, pool::close);
-            assertTrue(failure.getMessage().contains("it is left out"), failure::getMessage);
+            assertTrue(failure.getMessage().contains("member is left out"), failure::getMessage);
             pool.open();
             pool.resync().join();
             assertEquals(3 + lost, first(pool), "member " + lost);

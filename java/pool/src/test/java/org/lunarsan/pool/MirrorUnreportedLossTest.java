@@ -208,7 +208,7 @@ class MirrorUnreportedLossTest {
         caches.get(0).cutPower();
         flushElsewhere(0);
         DeviceException thrown = assertThrows(DeviceException.class, pool::close);
-        assertTrue(thrown.getMessage().contains("it is left out"), thrown::getMessage);
+        assertTrue(thrown.getMessage().contains("member is left out"), thrown::getMessage);
     }
 
     /** Goal: of two flushes that began before a loss each fails, and no later one. */
