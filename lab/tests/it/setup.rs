@@ -1,4 +1,4 @@
-//! What a newcomer's machine lacks is named before anything is built.
+//! The setup script names missing tools before anything is built.
 
 use anyhow::{Result, ensure};
 use lunar_lab::system::scratch::Scratch;

@@ -200,6 +200,30 @@ fn segments_of_every_size_round_trip() {
     }
 }
 
+/// Fault: each read after a long segment took the next header and all that followed into the chunk,
+/// so that most of the data of long segments was copied.
+/// Goal: only the first read, and a little of each segment, is copied.
+#[test]
+fn long_segments_are_received_in_place() {
+    const SEGMENTS: usize = 64;
+    const SEGMENT_BYTES: usize = 64 << 10;
+    let _alone = ONE_AT_A_TIME.lock();
+    let before = CopyCount::now();
+    let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
+    with_echo(echo, |tcp| {
+        let mut sender = tcp.try_clone().unwrap();
+        let pdu = wire_bytes(&ping(SEGMENT_BYTES));
+        let bytes = pdu.len() * SEGMENTS;
+        let writer = std::thread::spawn(move || sender.write_all(&pdu.repeat(SEGMENTS)).unwrap());
+        let mut reader = tcp;
+        reader.read_exact(&mut vec![0; bytes]).unwrap();
+        writer.join().unwrap();
+    });
+    let copied = CopyCount::now().copied_bytes - before.copied_bytes;
+    let copied_max = (256 << 10) + SEGMENTS * (8 << 10);
+    assert!(copied <= copied_max as u64, "{copied} of {} bytes", SEGMENTS * SEGMENT_BYTES);
+}
+
 /// Goal: copied PDUs equal the bytes on the wire, in both directions, however the bytes are cut.
 /// Method: every size with each setting of the digests, compared with the bytes of the socket.
 #[test]
