@@ -76,6 +76,8 @@ struct Shared {
     /// that walked such a list would delay each core that adds a connection to it.
     by_kind: CountsByKind,
     pools: Mutex<WeakList<IdleMemory>>,
+    /// Bytes of [`MemoryKind::Socket`]. The kernel holds them, not the allocator.
+    socket_bytes: AtomicUsize,
     usage_drops: UsageDropDetector,
     /// Number of live owners that [`MemoryBudget::owner`] has created.
     owners: AtomicUsize,
@@ -208,6 +210,7 @@ impl MemoryBudget {
             queue: Mutex::default(),
             by_kind: CountsByKind::default(),
             pools: Mutex::default(),
+            socket_bytes: AtomicUsize::new(0),
             usage_drops: UsageDropDetector::new(),
             owners: AtomicUsize::new(0),
         };
@@ -264,7 +267,9 @@ impl MemoryBudget {
     /// Updates the state of the budget after memory in use has changed to `used` bytes.
     fn update_state(&self, used: usize) {
         let limit = self.shared.limit_bytes;
-        self.shared.usage_drops.update(used, limit);
+        // A charge for a socket may count in one of the sums only for a moment; charges are small.
+        let heap_bytes = used.saturating_sub(self.shared.socket_bytes.load(Relaxed));
+        self.shared.usage_drops.update(heap_bytes, limit);
         let is_scarce = self.is_scarce();
         if !is_scarce && used > limit / 2 || is_scarce && used < limit / 8 * 3 {
             self.shared.scarce.store(!is_scarce, Relaxed);
@@ -522,6 +527,9 @@ impl Account {
         self.held_bytes.add_by(thread, bytes);
         self.owner.held_bytes.add_by(thread, bytes);
         self.budget.shared.by_kind.add_by(thread, self.kind, bytes);
+        if self.kind == MemoryKind::Socket {
+            self.budget.shared.socket_bytes.fetch_add(bytes, Relaxed);
+        }
     }
 
     #[inline]
