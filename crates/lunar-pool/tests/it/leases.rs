@@ -212,6 +212,31 @@ async fn a_take_over_waits_for_the_former_owner() {
     write(&taken, 0, 3).await.unwrap();
 }
 
+/// Goal: a take-over that fails while it waits leaves its leases, so that no other host writes
+/// before the former owner cannot.
+#[tokio::test(start_paused = true)]
+async fn a_take_over_that_fails_leaves_its_leases() {
+    let shelf = Shelf::new(STRIPE).await;
+    let (a, b, c) = (shelf.host("host-a", 1), shelf.host("host-b", 2), shelf.host("host-c", 3));
+    let former = a.open().await.unwrap();
+    let begun = Instant::now();
+    let (failed, ()) = tokio::join!(b.open_with(true), async {
+        sleep(LEASE_TIME / 6).await;
+        let FoundLease::Valid(lease) = shelf.lease(0).await else { panic!() };
+        assert_eq!((lease.owner.as_str(), lease.phase), ("host-b", LeasePhase::Waiting));
+        shelf.put_lease(0, &[0; LEASE_BYTES]).await;
+    });
+    let PoolError::Device(error) = failed.unwrap_err() else { panic!() };
+    assert_eq!(error.kind, ErrorKind::Fenced);
+    let failed_at = begun.elapsed();
+    let FoundLease::Valid(lease) = shelf.lease(1).await else { panic!() };
+    assert_eq!((lease.owner.as_str(), lease.phase), ("host-b", LeasePhase::Waiting));
+    let taken = c.open().await.unwrap();
+    assert!(begun.elapsed() >= failed_at + LEASE_TIME / 2, "{:?}", begun.elapsed());
+    assert_eq!(kind(write(&former, 0, 2).await), ErrorKind::Fenced);
+    write(&taken, 0, 3).await.unwrap();
+}
+
 /// Goal: an owner whose renewals hang writes nothing more before another host may; it finds itself
 /// fenced when its devices answer again. If nobody has taken them, it goes on.
 #[tokio::test(start_paused = true)]
