@@ -208,7 +208,7 @@ impl RemoteDisk {
     /// seconds it is aborted, and the command is not offered. The reported limit is not sufficient:
     /// tgt 1.0.85 reports one and does not know the command.
     pub async fn offer_compare_and_write(&self) {
-        if self.compare_and_write_limit > 0 && has_compare_and_write(&self.unit).await {
+        if self.compare_and_write_limit > 0 && has_compare_and_write(&self.name, &self.unit).await {
             self.compare_and_write_blocks.store(self.compare_and_write_limit, Ordering::Release);
         }
     }
@@ -496,11 +496,17 @@ impl RemoteDisk {
 
 /// True unless the unit refuses COMPARE AND WRITE of no blocks as an unknown command, or does not
 /// answer it.
-async fn has_compare_and_write(unit: &Unit) -> bool {
+async fn has_compare_and_write(name: &str, unit: &Unit) -> bool {
     const INVALID_COMMAND_OPERATION_CODE: u16 = 0x2000;
     let cdb = compare_and_write_cdb(BlockRange::new(0, 0), 0);
     let asked = tokio::time::timeout(PROBE_TIME, unit.command(cdb, Bytes::new(), 0)).await;
-    let Ok(asked) = asked else { return false };
+    let Ok(asked) = asked else {
+        tracing::info!(
+            "{name}: the target does not answer a COMPARE AND WRITE of no blocks; the command is not \
+             used"
+        );
+        return false;
+    };
     let sense = asked.as_ref().err().and_then(Error::sense);
     sense.is_none_or(|sense| sense.code != INVALID_COMMAND_OPERATION_CODE)
 }
