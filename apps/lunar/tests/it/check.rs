@@ -420,6 +420,9 @@ on_storage_loss = "wait 60s"
 name = "b"
 url = "iscsi://192.0.2.11/iqn.2026-11.org.example:storage-b/0"
 on_storage_loss = "fail"
+[[storage]]
+name = "c"
+url = "iscsi://192.0.2.12/iqn.2026-11.org.example:storage-c/0"
 [[target]]
 name = "iqn.2026-11.org.example:virtual"
 networks = ["10.1.0.0/16"]
@@ -436,6 +439,15 @@ networks = ["10.1.0.0/16"]
   id = 2
   mirror = [{ storage = "a", start = "2GiB", length = "1GiB" },
             { storage = "b", start = "2GiB", length = "1GiB" }]
+  [[target.lun]]
+  id = 3
+  [target.lun.mirror]
+  over = [{ storage = "a", start = "3GiB", length = "1GiB" },
+          { storage = "b", start = "3GiB", length = "1GiB" }]
+  spares = [{ storage = "c", start = 0, length = "1GiB" }]
+  degraded = true
+  member_wait_seconds = 5
+  resync_rate = "1Gbit"
 [[target]]
 name = "iqn.2026-11.org.example:two"
 chap = [
@@ -460,7 +472,7 @@ fn every_key_is_known() {
     let document = json(&output);
     assert_eq!(
         (&document["valid"], &document["targets"], &document["luns"]),
-        (&true.into(), &3.into(), &5.into())
+        (&true.into(), &3.into(), &6.into())
     );
     let served = &document["configuration"];
     assert_eq!(served["limits"]["data_out_bytes"], 32 << 20);

@@ -118,6 +118,11 @@ impl<'d, 't> TableReader<'d, 't> {
         self.table.contains_key(key)
     }
 
+    /// Returns whether the value of a key is a table.
+    pub fn is_table(&self, key: &str) -> bool {
+        matches!(self.table.get(key).map(|value| value.get_ref()), Some(DeValue::Table(_)))
+    }
+
     /// Position of the value of a key that is present.
     pub fn span_of(&self, key: &str) -> Option<TextSpan> {
         Some(self.table.get(key)?.span())

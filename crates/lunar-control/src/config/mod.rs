@@ -6,6 +6,7 @@ mod defaults;
 pub mod file;
 pub mod limit_settings;
 pub mod lun;
+mod mirrored_lun;
 pub mod model;
 pub mod moved_extents;
 pub mod named_limits;

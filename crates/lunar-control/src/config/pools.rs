@@ -18,6 +18,38 @@ const MEMBER_WAIT_SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
 /// Minimum and maximum of `lease_seconds`.
 const LEASE_SECONDS: std::ops::RangeInclusive<u64> = 3..=600;
 
+/// Keys of a pool that a mirror of extents has, too.
+#[derive(Default)]
+pub struct MirrorOptionKeys {
+    /// See [`PoolConfig::degraded`].
+    pub degraded: bool,
+    /// See [`PoolConfig::member_wait`].
+    pub member_wait: Option<Duration>,
+    /// See [`PoolConfig::resync_bytes_per_second`].
+    pub resync_bytes_per_second: Option<NonZeroU64>,
+}
+
+impl MirrorOptionKeys {
+    /// Reads the keys.
+    pub fn read(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Self {
+        let to = &mut resolver.problems;
+        let degraded = table.boolean("degraded", to).unwrap_or(false);
+        let wait = table.integer("member_wait_seconds", MEMBER_WAIT_SECONDS, to);
+        let resync = table.string("resync_rate", to);
+        let resync = resync.and_then(|text| {
+            let rate = parse_rate(&text.value).and_then(|bytes| {
+                NonZeroU64::new(bytes).ok_or_else(|| "write a rate above 0".to_owned())
+            });
+            resolver.ok_or_report("resync_rate", &text, rate)
+        });
+        Self {
+            degraded,
+            member_wait: wait.map(|seconds| Duration::from_secs(seconds.value)),
+            resync_bytes_per_second: resync,
+        }
+    }
+}
+
 /// A pool as written; its members may be other pools.
 struct WrittenPool {
     config: PoolConfig,
@@ -83,17 +115,9 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
     let spares = table.strings("spares", &mut resolver.problems).unwrap_or_default();
     let direct = resolver.choice(table, "io", &[("buffered", false), ("direct", true)]);
     let (block_bytes, physical_block_bytes) = resolver.block_sizes(table);
-    let to = &mut resolver.problems;
-    let degraded = table.boolean("degraded", to).unwrap_or(false);
-    let wait = table.integer("member_wait_seconds", MEMBER_WAIT_SECONDS, to);
-    let lease = table.integer("lease_seconds", LEASE_SECONDS, to);
-    let resync = table.string("resync_rate", to);
-    let resync = resync.and_then(|text| {
-        let rate = parse_rate(&text.value).and_then(|bytes| {
-            NonZeroU64::new(bytes).ok_or_else(|| "write a rate above 0".to_owned())
-        });
-        resolver.ok_or_report("resync_rate", &text, rate)
-    });
+    let MirrorOptionKeys { degraded, member_wait, resync_bytes_per_second } =
+        MirrorOptionKeys::read(table, resolver);
+    let lease = table.integer("lease_seconds", LEASE_SECONDS, &mut resolver.problems);
     let chap = login_chap("device_chap", table, resolver).map(|chap| chap.value);
     table.finish(&[], &mut resolver.problems);
     let name = name?;
@@ -122,8 +146,8 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
         members,
         spares,
         degraded,
-        member_wait: wait.map(|seconds| Duration::from_secs(seconds.value)),
-        resync_bytes_per_second: resync,
+        member_wait,
+        resync_bytes_per_second,
         lease: lease.map(|seconds| Duration::from_secs(seconds.value)),
         state: resolver.state.clone(),
     };

@@ -1,7 +1,8 @@
 //! The tables `[[storage]]`, and the keys of LUNs whose blocks lie on extents of storages.
 
 use super::file::{Located, Problems, TableReader, TextSpan, mismatch};
-use super::model::{ChapConfig, PoolConfig, PoolMemberConfig, UnitConfig};
+use super::mirrored_lun::{MirroredExtents, mirror, mirror_value};
+use super::model::{ChapConfig, UnitConfig};
 use super::moved_extents::{MovedExtents, MovedExtentsUse, WrittenExtents};
 use super::resolve::Resolver;
 use super::resolve_chap::login_chap;
@@ -112,7 +113,7 @@ impl ExtentConfig {
             && other.start_bytes < self.end_bytes()
     }
 
-    fn value(&self) -> Value {
+    pub(super) fn value(&self) -> Value {
         Value::Table(vec![
             ("storage", Value::text(&self.storage.name)),
             ("start", Value::Size(self.start_bytes)),
@@ -188,7 +189,7 @@ impl VirtualDiskConfig {
 /// The blocks of a virtual LUN, as the configuration describes them.
 enum ConfiguredBlocks {
     Disk(VirtualDiskConfig),
-    Mirror(Vec<ExtentConfig>),
+    Mirror(MirroredExtents),
 }
 
 /// The value of the key that lists the extents of a LUN, and its position.
@@ -337,7 +338,7 @@ pub fn virtual_lun(
             (ConfiguredBlocks::Disk(VirtualDiskConfig { stripe_unit_bytes: None, extents }), spans)
         }),
         stripe(table, resolver).map(|(disk, spans)| (ConfiguredBlocks::Disk(disk), spans)),
-        mirror(table, resolver).map(|(extents, spans)| (ConfiguredBlocks::Mirror(extents), spans)),
+        mirror(table, resolver).map(|(mirror, spans)| (ConfiguredBlocks::Mirror(mirror), spans)),
     ];
     let (mut blocks, spans) = all.into_iter().flatten().next()?;
     let extents = match &mut blocks {
@@ -345,7 +346,7 @@ pub fn virtual_lun(
             replace_former(disk, (name, &spans), resolver)?;
             &disk.extents
         }
-        ConfiguredBlocks::Mirror(extents) => extents,
+        ConfiguredBlocks::Mirror(mirror) => &mirror.extents,
     };
     let checked = extents.iter().zip(&spans).map(|(extent, span)| {
         check_extent(extent, span, lun, resolver) // all of them
@@ -386,11 +387,7 @@ fn stripe(
     let mut table = table.table("stripe", &mut resolver.problems)?;
     let range = BLOCK_BYTES_MIN..=STRIPE_UNIT_BYTES_MAX.into();
     let unit = table.size("unit", range, &mut resolver.problems);
-    if !table.has("over") {
-        let hint = "add over = [{ storage = \"…\", start = 0, length = \"…\" }, …]".to_owned();
-        resolver.problems.add(&table.span, "the stripe has no `over`", Some(hint));
-    }
-    let extents = extents("over", &mut table, resolver);
+    let extents = extents_over(&mut table, "stripe", resolver);
     table.finish(&[], &mut resolver.problems);
     let unit_bytes = match &unit {
         Some(unit) => unit.value,
@@ -422,37 +419,31 @@ fn stripe(
     Some((VirtualDiskConfig { stripe_unit_bytes, extents }, spans))
 }
 
-fn mirror(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<LocatedExtents> {
-    let (extents, spans) = extents("mirror", table, resolver)?;
-    let span = table.span_of("mirror")?;
-    let names: Vec<&str> = extents.iter().map(|extent| &*extent.storage.name).collect();
-    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
-    let (what, hint) = match twice {
-        Some((_, name)) => (
-            format!("two copies are on the storage {name}: both are lost with it"),
-            "put each copy on a storage of its own",
-        ),
-        None if extents.len() < 2 => {
-            ("a mirror needs at least two extents".to_owned(), "add an extent of another storage")
-        }
-        None => return Some((extents, spans)),
-    };
-    resolver.problems.add(&span, what, Some(hint.to_owned()));
-    None
+/// Extents and their positions in the text.
+pub(super) type LocatedExtents = (Vec<ExtentConfig>, Vec<TextSpan>);
+
+/// Reads the extents of a stripe or mirror that is written as a table.
+pub(super) fn extents_over(
+    table: &mut TableReader<'_, '_>,
+    kind: &str,
+    resolver: &mut Resolver<'_>,
+) -> Option<LocatedExtents> {
+    if !table.has("over") {
+        let hint = "add over = [{ storage = \"…\", start = 0, length = \"…\" }, …]".to_owned();
+        resolver.problems.add(&table.span, format!("the {kind} has no `over`"), Some(hint));
+    }
+    extents("over", table, resolver)
 }
 
-/// Extents and their positions in the text.
-type LocatedExtents = (Vec<ExtentConfig>, Vec<TextSpan>);
-
 /// Reads a list of extents, which is not empty; `None` if there is a problem, or no such key.
-fn extents(
+pub(super) fn extents(
     key: &'static str,
     table: &mut TableReader<'_, '_>,
     resolver: &mut Resolver<'_>,
 ) -> Option<LocatedExtents> {
+    let items = table.items(key);
     let span = table.span_of(key)?;
     table.refuse_empty(key, &mut resolver.problems);
-    let items = table.items(key);
     if items.len() > LUN_EXTENTS_MAX {
         let what = format!("`{key}` has {} extents", items.len());
         let hint = format!("a LUN can have {LUN_EXTENTS_MAX}");
@@ -599,23 +590,8 @@ impl VirtualLunKeys {
                 virtual_disk: Some(Arc::new(disk)),
                 ..options
             },
-            ConfiguredBlocks::Mirror(extents) => {
-                let read_only = options.read_only;
-                let member = |extent| PoolMemberConfig {
-                    device: DeviceUrl::Extent(extent),
-                    options: DeviceOptions { read_only, ..usual.clone() },
-                };
-                let pool = PoolConfig {
-                    name: name.clone(),
-                    members: extents.into_iter().map(member).collect(),
-                    spares: Vec::new(),
-                    degraded: false,
-                    member_wait: None,
-                    resync_bytes_per_second: None,
-                    lease: None,
-                    // Extents have no owner: their storage has one session for all.
-                    state: None,
-                };
+            ConfiguredBlocks::Mirror(mirror) => {
+                let pool = mirror.pool(name.clone(), options.read_only);
                 DeviceOptions { pool: Some(Arc::new(pool)), ..options }
             }
         };
@@ -637,11 +613,7 @@ pub fn settings_of(unit: &UnitConfig) -> [Setting; 3] {
             (_, value) => striped = Some(value),
         }
     } else if let (DeviceUrl::Virtual(_), Some(pool)) = (&unit.device, &unit.options.pool) {
-        let extents = pool.members.iter().filter_map(|member| match &member.device {
-            DeviceUrl::Extent(extent) => Some(extent.value()),
-            _ => None,
-        });
-        mirror = Some(Value::List(extents.collect()));
+        mirror = Some(mirror_value(pool));
     }
     [
         Setting::optional("extents", linear),

@@ -79,6 +79,8 @@ fn storage_cases() -> Vec<Case<'static>> {
 fn extent_cases() -> Vec<Case<'static>> {
     let linear = |list: &[String]| one(&extents(list));
     let stripe = |keys: &str| one(&format!("stripe = {{ {keys} }}"));
+    let copies = [extent("a", 0, 8), extent("b", 0, 8)].join(", ");
+    let mirror = |keys: &str| one(&format!("mirror = {{ over = [{copies}], {keys} }}"));
     vec![
         (
             one("extents = [{ storage = \"a\", start = 100, length = \"1MiB\" }]"),
@@ -120,6 +122,17 @@ fn extent_cases() -> Vec<Case<'static>> {
             one(&format!("mirror = [{}, {}]", extent("a", 0, 8), extent("a", 8, 8))),
             (14, 10, "two copies are on the storage a", "a storage of its own"),
         ),
+        (
+            one(&format!("mirror = {{ over = [{}] }}", extent("a", 0, 8))),
+            (14, 10, "at least two extents", "another storage"),
+        ),
+        (one("mirror = { degraded = true }"), (14, 10, "the mirror has no `over`", "add over")),
+        (
+            mirror(&format!("spares = [{}]", extent("b", 16, 8))),
+            (14, 10, "two copies are on the storage b", "a storage of its own"),
+        ),
+        (mirror("member_wait_seconds = 0"), (14, 147, "member_wait_seconds", "1 to 300")),
+        (mirror("unit = \"4KiB\""), (14, 125, "unknown key `unit`", "over, resync_rate, spares")),
     ]
 }
 

@@ -1,7 +1,9 @@
 //! Commands of hosts to virtual LUNs, and their effects on the storages.
 
 use super::{MIB, Rig, RigOptions, block_on, command, extent, extents, lun, read, write};
-use crate::common::{Scratch, TEST_TIMEOUT, assert_exit, json, pattern, printed, run};
+use crate::common::{
+    ELSEWHERE, Scratch, Server, TEST_TIMEOUT, assert_exit, json, lunar, pattern, printed, run,
+};
 use lunar_block::{BlockDevice, BlockRange, ExtentState};
 use lunar_initiator::blocking::Connector;
 use std::time::{Duration, Instant};
@@ -202,6 +204,54 @@ fn a_mirror_survives_a_storage() {
     }
     let status = json(&run(&["pool", "status", "--api", &api, "--json"]));
     assert_eq!(status["pools"][0]["members"].as_array().unwrap().len(), 2, "{status}");
+}
+
+/// Goal: a mirror with `degraded` is served although a storage is unreachable at the start; its spare
+/// gets the data, and the pool is healthy then.
+#[test]
+fn a_degraded_mirror_starts_with_its_spare() {
+    let (first, second) = (extent("a", 8, 4), extent("b", 16, 4));
+    let with = |keys: &str| {
+        let mirror = format!("mirror = {{ over = [{first}, {second}], {keys} }}");
+        lun(0, &extents(&[extent("a", 0, 1)])) + &lun(1, &mirror)
+    };
+    let (luns, degraded) = (lun(0, &extents(&[extent("a", 0, 1)])), with("degraded = true"));
+    let mut rig = Rig::new("switch-degraded", RigOptions { luns: &luns, ..RigOptions::default() });
+    let file = rig.configuration(RigOptions { luns: &degraded, ..RigOptions::default() });
+    let create = ["switch", "create-mirror", super::VIRTUAL, "1", "--config", &file];
+    assert_exit(&run(&create), 0);
+    let api = rig.api();
+    assert_exit(&run(&["apply", &file, "--api", &api]), 0);
+    let data = pattern(7, 1 << 20);
+    {
+        let connector = Connector::start().unwrap();
+        block_on(write(&rig.open(&connector, 1, 1), 0, &data));
+    }
+    rig.kill_storage(1);
+    rig.restart_switch();
+    let connector = Connector::start().unwrap();
+    let disk = rig.open(&connector, 1, 1);
+    assert_eq!(block_on(read(&disk, 0, data.len())), data);
+
+    let (spare_file, name) = (rig.scratch.path().join("c.img"), super::storage_name(1) + "-spare");
+    let spare = ["serve", spare_file.to_str().unwrap(), "--size", "8M", "--name", &name];
+    let spare = Server::start_command(lunar(&[&spare[..], &["--listen", ELSEWHERE]].concat()));
+    let luns = with(&format!("degraded = true, spares = [{}]", extent("c", 2, 4)));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (head, _) = text.split_once("[[target]]").unwrap();
+    let storage = format!("[[storage]]\nname = \"c\"\nurl = \"{}\"\n", spare.lun(0));
+    let text = format!("{head}{storage}[[target]]\nname = \"{}\"\n{luns}", super::VIRTUAL);
+    std::fs::write(&file, text).unwrap();
+    assert_exit(&run(&["apply", &file, "--api", &api]), 0);
+    let status = || json(&run(&["pool", "status", "--api", &api, "--json"]))["pools"][0].clone();
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while status()["health"] != "healthy" {
+        assert!(Instant::now() < deadline, "{}", status());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let member = status()["members"][1]["device"].clone();
+    assert_eq!(member, "extent:c:2MiB+4MiB", "{}", status());
+    assert_eq!(stored(&spare.lun(0), 3 * MIB, data.len()), data);
 }
 
 /// Goal: a mirror keeps its data when its extents get longer, and is enlarged then.
