@@ -8,6 +8,7 @@ use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::system::process::must;
 use lunar_lab::system::scratch::Scratch;
 use lunar_pool::format::{DATA_OFFSET_BYTES, LABEL_BYTES};
+use rustix::process::Signal;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:members";
 const UUID: &str = "5f0b7c11-39b9-4f2c-9c0e-1d7b8f6a2e35";
@@ -22,6 +23,7 @@ pub struct Rig {
     front: Option<Lunar>,
     pub storages: [Storage; 2],
     beside: Scratch,
+    configuration: String,
 }
 
 impl Rig {
@@ -36,21 +38,31 @@ impl Rig {
         must(&binary()?, &create, END_MAX)?;
         let (pool, state) =
             (mirrored::table(&members, "member_wait_seconds = 1\n"), beside.path("state"));
-        let mut rig = Self { front: None, storages, beside };
+        let api = api_of(&beside);
         let text = format!(
             "state = \"{state}\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n\
-             [api]\nlisten = \"{}\"\n{pool}[[target]]\nname = \"{TARGET}\"\n\
+             [api]\nlisten = \"{api}\"\n{pool}[[target]]\nname = \"{TARGET}\"\n\
              [[target.lun]]\nid = 0\nuuid = \"{UUID}\"\ndevice = \"pool:p\"\n\
-             cache = \"write-back\"\n",
-            rig.api()
+             cache = \"write-back\"\n"
         );
-        let configuration = rig.beside.secret("lunar.toml", &text)?;
-        rig.front = Some(Lunar::start(&["target", "--config", &configuration])?);
+        let configuration = beside.secret("lunar.toml", &text)?;
+        let mut rig = Self { front: None, storages, beside, configuration };
+        rig.start()?;
         Ok(rig)
     }
 
-    fn api(&self) -> String {
-        format!("unix:{}", self.beside.path("api.sock"))
+    fn start(&mut self) -> Result<()> {
+        self.front = Some(Lunar::start(&["target", "--config", &self.configuration])?);
+        Ok(())
+    }
+
+    /// Kills the server of the mirror and starts it again. It knows nothing of former failures of
+    /// the members then, after each of which a member returns after a longer pause.
+    pub fn restart(&mut self) -> Result<()> {
+        let mut front = self.front.take().context("the server of the mirror")?;
+        front.server().signal(Signal::KILL)?;
+        front.server().wait(END_MAX)?;
+        self.start()
     }
 
     /// Returns the server of the mirror.
@@ -58,8 +70,13 @@ impl Rig {
         self.front.as_ref().context("the server of the mirror")
     }
 
+    /// Returns what the server of the mirror has logged.
+    pub fn log(&mut self) -> String {
+        self.front.as_mut().map(|front| front.server().log()).unwrap_or_default()
+    }
+
     pub fn until_healthy(&self) -> Result<()> {
-        mirrored::until_healthy(&self.api()).map(drop)
+        mirrored::until_healthy(&api_of(&self.beside)).map(drop)
     }
 
     /// Stops all servers.
@@ -80,4 +97,8 @@ impl Rig {
             Err(error) => bail!("after the last round: {error}"),
         }
     }
+}
+
+fn api_of(beside: &Scratch) -> String {
+    format!("unix:{}", beside.path("api.sock"))
 }

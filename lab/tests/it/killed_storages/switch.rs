@@ -82,15 +82,16 @@ fn round(
     }
     happen(rig, &loads[0], event, random)?;
     rig.start(path)?;
-    for load in loads.iter_mut() {
+    for load in loads.iter() {
         load.wait_for_answers()?;
-        load.finish()?;
     }
+    // Idle initiators would not answer the pings of the switch.
     if moves {
         rig.until_moved()?;
     }
     rig.until_healthy()?;
     for load in loads.iter_mut() {
+        load.finish()?;
         load.check(rig.address())?;
     }
     let relayed = rig.relayed_commands()?;
