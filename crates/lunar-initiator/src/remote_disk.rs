@@ -502,8 +502,7 @@ async fn has_compare_and_write(name: &str, unit: &Unit) -> bool {
     let asked = tokio::time::timeout(PROBE_TIME, unit.command(cdb, Bytes::new(), 0)).await;
     let Ok(asked) = asked else {
         tracing::info!(
-            "{name}: the target does not answer a COMPARE AND WRITE of no blocks; the command is not \
-             used"
+            "{name}: the target does not answer a COMPARE AND WRITE of no blocks, so it is not used"
         );
         return false;
     };

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Minimum number of missing payload bytes for receiving directly into their destination.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
-/// Minimum length of a data segment after which a connection receives few bytes into the chunk. With
+/// Minimum length of a data segment after which a connection receives few bytes into the chunk. For
 /// 16 KiB the system calls cost more than the copies: 48 us in place of 28 for a relayed READ.
 const LONG_SEGMENT_BYTES: usize = 64 << 10;
 /// Maximum number of bytes received into the chunk after a long segment: the following headers.

@@ -33,8 +33,8 @@ impl UsageDropDetector {
         Self { peak_bytes, has_dropped, trimmer: OnceLock::new() }
     }
 
-    /// Records that memory in use has changed to `used` bytes; `limit` bounds it. Changes that arrive out
-    /// of order are noticed a little later.
+    /// Records that memory in use has changed to `used` bytes; `limit` bounds it. Changes that
+    /// arrive out of order are noticed a little later.
     #[inline]
     pub(super) fn update(&self, used: usize, limit: usize) {
         let peak = self.peak_bytes.load(Relaxed);

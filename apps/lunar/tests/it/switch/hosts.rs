@@ -206,8 +206,8 @@ fn a_mirror_survives_a_storage() {
     assert_eq!(status["pools"][0]["members"].as_array().unwrap().len(), 2, "{status}");
 }
 
-/// Goal: a mirror with `degraded` is served although a storage is unreachable at the start; its spare
-/// gets the data, and the pool is healthy then.
+/// Goal: a mirror with `degraded` is served although a storage is unreachable at the start; its
+/// spare gets the data, and the pool is healthy then.
 #[test]
 fn a_degraded_mirror_starts_with_its_spare() {
     let (first, second) = (extent("a", 8, 4), extent("b", 16, 4));
