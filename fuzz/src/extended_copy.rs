@@ -18,7 +18,7 @@ const REPLY_BYTES_MAX: usize = 60 + BLOCK_SENSE_BYTES_MAX;
 /// following list, or an allocation length.
 pub fn run(input: &[u8]) {
     let Some((choice, mut rest)) = input.split_first() else { return };
-    let mut bench = Bench::new(*choice);
+    let mut harness = Harness::new(*choice);
     while let Some((head, after)) = rest.split_first_chunk::<HEAD_BYTES>() {
         let nexus = NexusId(u64::from(head[0] & 1));
         let number = u16::from_be_bytes([head[2], head[3]]);
@@ -27,24 +27,24 @@ pub fn run(input: &[u8]) {
             0 | 1 => {
                 let (list, after) = rest.split_at(usize::from(number).min(rest.len()));
                 rest = after;
-                bench.copy(nexus, list, head[1]);
+                harness.copy(nexus, list, head[1]);
             }
-            2 => bench.ask(nexus, (head[0] >> 1) & 0x1f, head[1], number),
-            _ => bench.disturb(nexus, head[1]),
+            2 => harness.ask(nexus, (head[0] >> 1) & 0x1f, head[1], number),
+            _ => harness.disturb(nexus, head[1]),
         }
     }
-    for id in bench.running {
-        bench.units[0].copies().end(id, CopyEnd::Aborted);
+    for id in harness.running {
+        harness.units[0].copies().end(id, CopyEnd::Aborted);
     }
 }
 
-struct Bench {
+struct Harness {
     units: [BlockUnit; 2],
     port: TargetPort,
     running: Vec<CopyId>,
 }
 
-impl Bench {
+impl Harness {
     fn new(choice: u8) -> Self {
         let unit = |number: u8, bits: u8| {
             BlockUnit::new(UnitOptions {
@@ -57,10 +57,10 @@ impl Bench {
         let units = [unit(1, choice & 0x0f), unit(2, choice >> 4)];
         let name = "iqn.2026-01.example:t".into();
         let port = TargetPort { name, portal_group_tag: 1, relative_id: 1 };
-        let mut bench = Self { units, port, running: Vec::new() };
-        bench.attach(NexusId(0));
-        bench.attach(NexusId(1));
-        bench
+        let mut harness = Self { units, port, running: Vec::new() };
+        harness.attach(NexusId(0));
+        harness.attach(NexusId(1));
+        harness
     }
 
     fn attach(&mut self, nexus: NexusId) {

@@ -4,7 +4,7 @@ use lunar_iscsi::framing::{Header, Pdu};
 use lunar_iscsi::login::initiator::{self, ChapAnswer, InitiatorLogin, InitiatorLoginOptions};
 use lunar_iscsi::login::target::{LOGIN_SEGMENT_BYTES_MAX, Step, TargetLogin};
 use lunar_iscsi::login::{
-    Admission, AdmissionDecision, ChapAlgorithm, ChapDemand, Credential, Joined, Secret,
+    Admission, AdmissionDecision, ChapAlgorithm, ChapRequirement, Credential, Joined, Secret,
     SessionType,
 };
 use lunar_iscsi::text::{Offer, TEXT_BYTES_MAX};
@@ -36,7 +36,7 @@ fn pdu(opcode: u8, piece: &[u8]) -> Pdu {
 
 fn at_target<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
     let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);
-    let demand = ChapDemand {
+    let requirement = ChapRequirement {
         algorithms: ChapAlgorithm::ALL.to_vec(),
         initiator: credential("user", "never sent"),
         target: Some(credential("target", "never sent either")),
@@ -44,7 +44,7 @@ fn at_target<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
     let admission = Admission {
         portal_group_tag: 1,
         target_alias: None,
-        chap: with_chap.then_some(demand),
+        chap: with_chap.then_some(requirement),
         offer: Offer::target(),
         entropy: [7; 33],
     };

@@ -16,25 +16,25 @@ const HEADER_BYTES: usize = 8;
 /// the list.
 pub fn run(input: &[u8]) {
     let Some((options, mut rest)) = input.split_first() else { return };
-    let mut bench = Bench::new(*options);
-    let defaults = bench.all_pages(DEFAULT);
-    bench.check_round_trip();
+    let mut harness = Harness::new(*options);
+    let defaults = harness.all_pages(DEFAULT);
+    harness.check_round_trip();
     while let [cdb, bytes, after @ ..] = rest {
         let (list, after) = after.split_at(usize::from(*bytes).min(after.len()));
-        bench.check_list(*cdb, list);
-        let unchanged = bench.all_pages(DEFAULT)[HEADER_BYTES..] == defaults[HEADER_BYTES..];
+        harness.check_list(*cdb, list);
+        let unchanged = harness.all_pages(DEFAULT)[HEADER_BYTES..] == defaults[HEADER_BYTES..];
         assert!(unchanged, "the defaults have changed");
         rest = after;
     }
-    bench.check_round_trip();
+    harness.check_round_trip();
 }
 
-struct Bench {
+struct Harness {
     unit: BlockUnit,
     port: TargetPort,
 }
 
-impl Bench {
+impl Harness {
     fn new(options: u8) -> Self {
         let bit = |number: u8| options & (1 << number) != 0;
         let port = TargetPort {
@@ -52,14 +52,14 @@ impl Bench {
             read_only: bit(4),
             ..UnitOptions::default()
         });
-        let mut bench = Self { unit, port };
+        let mut harness = Self { unit, port };
         for nexus in [SENDER, OTHER] {
             let isid = [0x80, 0, 0, 0, 0, nexus.0 as u8];
             let initiator = InitiatorPort { name: "iqn.2026-01.example:i".into(), isid };
-            bench.unit.attach(nexus, initiator, bench.port.clone());
-            assert_eq!(bench.take_attention(nexus), Some(Sense::POWER_ON_RESET));
+            harness.unit.attach(nexus, initiator, harness.port.clone());
+            assert_eq!(harness.take_attention(nexus), Some(Sense::POWER_ON_RESET));
         }
-        bench
+        harness
     }
 
     fn plan(&mut self, nexus: NexusId, cdb: &[u8]) -> Result<Plan, Refusal> {

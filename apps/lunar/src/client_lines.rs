@@ -89,7 +89,7 @@ pub fn source_address(address: IpAddr) -> Option<IpAddr> {
 }
 
 fn credential(chap: &ChapConfig) -> (String, Option<PathBuf>) {
-    (chap.demand.initiator.user.clone(), chap.secret_file.clone())
+    (chap.requirement.initiator.user.clone(), chap.secret_file.clone())
 }
 
 impl ClientCredentials {

@@ -35,10 +35,10 @@ pub trait BackingProbe: Debug + Send + Sync {
     ///
     /// # Errors
     /// The file system no longer has the file, or cannot read its metadata.
-    fn look(&self) -> io::Result<BackingState>;
+    fn read_state(&self) -> io::Result<BackingState>;
 
     /// Returns the space of a thin file; `None` if all of it is allocated anyway. May block, as
-    /// [`look`](Self::look).
+    /// [`read_state`](Self::read_state).
     ///
     /// # Errors
     /// The file system reports an error.
@@ -54,6 +54,6 @@ pub trait BackingProbe: Debug + Send + Sync {
     fn path(&self) -> PathBuf;
 
     /// Returns the current name of the file if it was renamed and has a name. May block, as
-    /// [`look`](Self::look).
+    /// [`read_state`](Self::read_state).
     fn new_path(&self) -> Option<PathBuf>;
 }

@@ -13,14 +13,14 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
-use queue::{FairLimits, FairQueue, Place};
+use queue::{FairLimits, FairPermit, FairQueue};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Limits of reads, writes, clears and flushes. Together with the maps they fit into a command
-/// window of 128.
+/// Limits of reads, writes, clears and flushes. Together with allocation queries they fit into a
+/// command window of 128.
 const COMMANDS: FairLimits = FairLimits {
     owners_max: 32,
     shared_max: 80,
@@ -30,30 +30,33 @@ const COMMANDS: FairLimits = FairLimits {
     bytes_max: 32 << 20,
 };
 
-/// Limits of maps of allocated blocks, which may take the other machine a long time each.
-const MAPS: FairLimits = FairLimits { owners_max: 8, shared_max: 8, contended_max: 3, ..COMMANDS };
+/// Limits of allocation queries (GET LBA STATUS), each of which may take another machine long.
+const ALLOCATION_QUERIES: FairLimits =
+    FairLimits { owners_max: 8, shared_max: 8, contended_max: 3, ..COMMANDS };
 
-/// Maximum number of bytes that a clear counts as. A clear moves no data, but may be as much work
-/// for the device as a write; its owner can have other commands in progress beside it.
+/// Maximum number of bytes that a clear counts as. A clear moves no data, but may cost the device as
+/// much work as a write. The limit lets the owner of a long clear have other commands in progress.
 const CLEAR_BYTES_MAX: u64 = 2 << 20;
 
 /// A device that passes a limited number of commands at a time to an inner device, such as a LUN of
-/// another target. The owners of waiting commands, which their [`IoContext`] names, take turns.
+/// another target. Waiting commands are passed on in round-robin order of their owners, which their
+/// [`IoContext`] names.
 ///
 /// A command that waits keeps only its own data; it leaves the queue when its future is dropped. A
-/// command that was passed on keeps its place until the inner device has completed it, also if its
+/// command that was passed on keeps its permit until the inner device has completed it, also if its
 /// future is dropped.
 #[derive(Debug)]
 pub struct FairDevice {
     inner: Arc<dyn BlockDevice>,
     commands: Arc<FairQueue>,
-    maps: Arc<FairQueue>,
+    allocation_queries: Arc<FairQueue>,
 }
 
 impl FairDevice {
     /// Wraps `inner`.
     pub fn new(inner: Arc<dyn BlockDevice>) -> Arc<Self> {
-        Arc::new(Self { inner, commands: FairQueue::new(COMMANDS), maps: FairQueue::new(MAPS) })
+        let commands = FairQueue::new(COMMANDS);
+        Arc::new(Self { inner, commands, allocation_queries: FairQueue::new(ALLOCATION_QUERIES) })
     }
 
     /// Returns the inner device.
@@ -68,7 +71,7 @@ impl FairDevice {
         bytes.min(CLEAR_BYTES_MAX) as usize
     }
 
-    /// Runs a command that moves `bytes` when it has a place in `queue`.
+    /// Runs a command that moves `bytes` when it has a permit in `queue`.
     fn run<T, F>(
         &self,
         queue: &Arc<FairQueue>,
@@ -81,10 +84,10 @@ impl FairDevice {
     {
         let (queue, inner) = (Arc::clone(queue), Arc::clone(&self.inner));
         Box::pin(async move {
-            let (place, begun) = admit(&queue, bytes, inner.name()).await?;
-            let began = place.began;
+            let (permit, begun) = admit(&queue, bytes, inner.name()).await?;
+            let began = permit.began;
             let work = command(Arc::clone(&inner)).boxed();
-            let ended = StartedCommand { work: Some(work), place: Some(place) }.await;
+            let ended = StartedCommand { work: Some(work), permit: Some(permit) }.await;
             if let Some(context) = begun {
                 context.end();
             }
@@ -96,18 +99,18 @@ impl FairDevice {
     }
 }
 
-/// Waits for a place for a command of the current [`IoContext`]. Returns the context if its
+/// Waits for a permit for a command of the current [`IoContext`]. Returns the context if its
 /// transfer was marked as begun.
 async fn admit(
     queue: &Arc<FairQueue>,
     bytes: usize,
     device: &str,
-) -> Result<(Place, Option<Arc<IoContext>>), Error> {
+) -> Result<(FairPermit, Option<Arc<IoContext>>), Error> {
     let context = IoContext::current();
     let owner = context.as_ref().map(|context| Arc::clone(context.owner()));
     let is_urgent = context.as_ref().is_some_and(|context| context.has_foreign_waiters());
     let mut queued = match queue.enter(owner, bytes, is_urgent) {
-        Ok(place) => return Ok((place, None)),
+        Ok(permit) => return Ok((permit, None)),
         Err(queued) => queued,
     };
     if let Some(context) = &context {
@@ -121,18 +124,18 @@ async fn admit(
     })
     .await;
     let cancelled = || Error::new(ErrorKind::Medium, device, "the command was cancelled");
-    let place = admitted.map_err(|_| cancelled())??;
+    let permit = admitted.map_err(|_| cancelled())??;
     match &context {
         Some(context) if !context.begin() => Err(cancelled()),
-        _ => Ok((place, context)),
+        _ => Ok((permit, context)),
     }
 }
 
 /// A command that was passed to the inner device. If it is dropped, it is completed in a task, and
-/// keeps its place until then: the place stands for what the inner device has to do.
+/// keeps its permit until then, because the inner device still works on it.
 struct StartedCommand<T: Send + 'static> {
     work: Option<BoxFuture<'static, T>>,
-    place: Option<Place>,
+    permit: Option<FairPermit>,
 }
 
 impl<T: Send + 'static> Future for StartedCommand<T> {
@@ -143,7 +146,7 @@ impl<T: Send + 'static> Future for StartedCommand<T> {
         let done = work.as_mut().poll(task);
         if done.is_ready() {
             self.work = None;
-            self.place = None;
+            self.permit = None;
         }
         done
     }
@@ -151,12 +154,12 @@ impl<T: Send + 'static> Future for StartedCommand<T> {
 
 impl<T: Send + 'static> Drop for StartedCommand<T> {
     fn drop(&mut self) {
-        let (work, place) = (self.work.take(), self.place.take());
+        let (work, permit) = (self.work.take(), self.permit.take());
         // Without a runtime the command is dropped.
         if let (Some(work), Ok(runtime)) = (work, tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move {
                 drop(work.await);
-                drop(place);
+                drop(permit);
             });
         }
     }
@@ -256,8 +259,8 @@ impl BlockDevice for FairDevice {
         self.inner.resize()
     }
 
-    /// Transfers that are passed on take no turns: each connection of a host has its own
-    /// connections to storage.
+    /// Relayed transfers bypass the queue: each connection of a host has its own connections to
+    /// storage.
     fn relay_map(&self) -> Option<&dyn RelayMap> {
         self.inner.relay_map()
     }
@@ -339,7 +342,7 @@ impl Sparse for FairDevice {
         range: BlockRange,
         extents_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
-        self.run(&self.maps, 0, move |inner| async move {
+        self.run(&self.allocation_queries, 0, move |inner| async move {
             sparse_of(&*inner)?.status(range, extents_max).await
         })
     }

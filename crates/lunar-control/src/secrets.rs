@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::small_file::{self, Readable};
-use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
+use lunar_iscsi::login::{ChapAlgorithm, ChapRequirement, Credential, Secret};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -125,10 +125,10 @@ pub fn check_mutual(initiator: &Secret, target: &Secret) -> Result<(), Failure> 
         .hint("give the target a secret that no initiator uses"))
 }
 
-/// A demand with every supported algorithm, strongest first.
-pub fn demand(initiator: Credential, target: Option<Credential>) -> ChapDemand {
+/// A requirement with every supported algorithm, strongest first.
+pub fn chap_requirement(initiator: Credential, target: Option<Credential>) -> ChapRequirement {
     let algorithms = ALGORITHMS.iter().map(|(algorithm, _)| *algorithm).collect();
-    ChapDemand { algorithms, initiator, target }
+    ChapRequirement { algorithms, initiator, target }
 }
 
 #[cfg(test)]

@@ -160,7 +160,7 @@ impl ConnectionTask {
 
     /// Logs that the session continues with the remaining connections.
     fn log_end_of_retries(&self, error: &Error) {
-        if self.0.connector.quirks.report_fewer_once() {
+        if self.0.connector.quirks.should_report_fewer_connections() {
             tracing::warn!(
                 portal = %self.0.address.portal,
                 %error,

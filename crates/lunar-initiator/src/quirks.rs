@@ -25,12 +25,12 @@ const LOSSES_TIME: Duration = Duration::from_secs(600);
 pub(crate) struct Quirks {
     lacks_newer_keys: AtomicBool,
     needs_single_connection: AtomicBool,
-    /// Losses of sessions in which the target closed some but not all connections.
-    order_losses: Losses,
+    /// Sessions lost in which the target closed some but not all connections.
+    sessions_lost_by_order: Losses,
     one_connection_only: AtomicBool,
-    /// Losses of sessions soon after a further connection began to log in.
-    join_losses: Losses,
-    fewer_reported: AtomicBool,
+    /// Sessions lost soon after a further connection began to log in.
+    sessions_lost_by_join: Losses,
+    has_reported_fewer_connections: AtomicBool,
 }
 
 /// Times at which sessions were lost.
@@ -75,7 +75,7 @@ impl Quirks {
     /// Records that the target ended a session by closing some of its connections and not all, so
     /// it was not down: it may require commands in order. Logs a warning when the limit is reached.
     pub(crate) fn note_order_loss(&self, portal: &str, now: Instant) {
-        if self.order_losses.add(now) < ORDER_LOSSES_MAX
+        if self.sessions_lost_by_order.add(now) < ORDER_LOSSES_MAX
             || self.needs_single_connection.swap(true, Ordering::Relaxed)
         {
             return;
@@ -98,12 +98,12 @@ impl Quirks {
         now: Instant,
     ) {
         if end.after >= JOIN_LOSS_TIME {
-            return self.join_losses.clear();
+            return self.sessions_lost_by_join.clear();
         }
         // Counted as an order loss, unless commands were in order.
         let counts_as_order = end.others_open && !self.needs_single_connection();
         if counts_as_order
-            || self.join_losses.add(now) < JOIN_LOSSES_MAX
+            || self.sessions_lost_by_join.add(now) < JOIN_LOSSES_MAX
             || self.one_connection_only.swap(true, Ordering::Relaxed)
         {
             return;
@@ -117,8 +117,8 @@ impl Quirks {
 
     /// Clears the losses: the target was down, so they say nothing about several connections.
     pub(crate) fn forget_losses(&self) {
-        self.order_losses.clear();
-        self.join_losses.clear();
+        self.sessions_lost_by_order.clear();
+        self.sessions_lost_by_join.clear();
     }
 
     /// True when all commands of a session use one connection, so that none overtakes another.
@@ -136,12 +136,12 @@ impl Quirks {
         self.forget_losses();
         self.one_connection_only.store(false, Ordering::Relaxed);
         self.needs_single_connection.store(false, Ordering::Relaxed);
-        self.fewer_reported.store(false, Ordering::Relaxed);
+        self.has_reported_fewer_connections.store(false, Ordering::Relaxed);
     }
 
     /// True the first time that a session has fewer connections than it should.
-    pub(crate) fn report_fewer_once(&self) -> bool {
-        !self.fewer_reported.swap(true, Ordering::Relaxed)
+    pub(crate) fn should_report_fewer_connections(&self) -> bool {
+        !self.has_reported_fewer_connections.swap(true, Ordering::Relaxed)
     }
 }
 

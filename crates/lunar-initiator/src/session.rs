@@ -134,7 +134,7 @@ impl Session {
         }
         if let Some(error) = refused
             && !self.is_over()
-            && self.shared.connector.quirks.report_fewer_once()
+            && self.shared.connector.quirks.should_report_fewer_connections()
         {
             let (portal, open) = (self.portal(), connections.len());
             tracing::warn!(

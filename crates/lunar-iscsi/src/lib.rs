@@ -5,13 +5,13 @@
 //! the machine returns. The machines of the connections of a session share one of [`session`].
 //!
 //! ```
-//! use lunar_iscsi::framing::{Deframer, Digests, Event, Pdu, encode_head, encode_tail};
+//! use lunar_iscsi::framing::{Deframer, Digests, Event, Pdu, encode_header, encode_tail};
 //!
 //! // A NOP-Out with five bytes of ping data, and a CRC32C over header and data.
 //! let digests = Digests { header: true, data: true };
 //! let ping = Pdu::with_data([0; 48], b"hello".as_slice().into());
 //! let mut sent = Vec::new();
-//! encode_head(&ping, digests, &mut sent);
+//! encode_header(&ping, digests, &mut sent);
 //! sent.extend_from_slice(&ping.data);
 //! encode_tail(&ping, digests, &mut sent);
 //! assert_eq!(sent.len(), 48 + 4 + 8 + 4); // header, digest, padded data, digest

@@ -3,7 +3,7 @@
 use crate::tap::{PduCopy, TappedConnection};
 use crate::turn::TURN_BYTES;
 use bytes::{Buf, Bytes};
-use lunar_iscsi::framing::{Digests, OpenSegment, Pdu, encode_head, encode_tail};
+use lunar_iscsi::framing::{Digests, OpenSegment, Pdu, encode_header, encode_tail};
 use lunar_iscsi::pdu::Opcode;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -26,7 +26,7 @@ pub(crate) const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 /// Number of sent header bytes from which on the buffer of headers is compacted; also the capacity
 /// that it keeps when the queue is empty.
-const HEADS_BYTES: usize = 4096;
+const HEADER_BUFFER_BYTES: usize = 4096;
 
 /// Capacity for pieces that is kept when the queue is empty.
 const PIECES_KEPT: usize = 2 * PIECES_MAX;
@@ -81,16 +81,16 @@ struct PieceQueue {
     bytes: usize,
     /// Memory of the data of all pieces that nothing else charges.
     data_bytes: usize,
-    /// Headers, and padding with digests, of all pieces; the first `heads_sent` bytes are sent.
-    heads: Vec<u8>,
-    heads_sent: usize,
+    /// Headers, and padding with digests, of all pieces; the first `header_bytes_sent` bytes are sent.
+    headers: Vec<u8>,
+    header_bytes_sent: usize,
 }
 
 /// Bytes pushed together: PDUs without data share one piece.
 #[derive(Debug)]
 struct Piece {
     /// Number of header bytes that come first.
-    head_bytes: usize,
+    header_bytes: usize,
     /// Data segment that follows, if there is one.
     data: Bytes,
     /// Memory of the data, if nothing else charges it.
@@ -163,11 +163,11 @@ impl Outbox {
         let counted_bytes = counted_bytes(open.opcode, data.len());
         queue.add(0, data, counted_bytes);
         if is_complete {
-            let start = queue.heads.len();
-            open.segment.encode_tail(digest, &mut queue.heads);
-            let tail_bytes = queue.heads.len() - start;
+            let start = queue.headers.len();
+            open.segment.encode_tail(digest, &mut queue.headers);
+            let tail_bytes = queue.headers.len() - start;
             if let Some(copy) = &mut open.copy {
-                copy.add(&queue.heads[start..]);
+                copy.add(&queue.headers[start..]);
             }
             if tail_bytes > 0 {
                 queue.add(tail_bytes, Bytes::new(), 0);
@@ -280,70 +280,70 @@ impl PieceQueue {
     /// of bytes before its data.
     #[inline]
     fn push(&mut self, pdu: Pdu, digests: Digests) -> usize {
-        let start = self.heads.len();
-        encode_head(&pdu, digests, &mut self.heads);
-        let head_bytes = self.heads.len() - start;
+        let start = self.headers.len();
+        encode_header(&pdu, digests, &mut self.headers);
+        let header_bytes = self.headers.len() - start;
         if !pdu.data.is_empty() && pdu.missing_bytes() == 0 {
-            encode_tail(&pdu, digests, &mut self.heads);
+            encode_tail(&pdu, digests, &mut self.headers);
         }
-        let tail_bytes = self.heads.len() - start - head_bytes;
+        let tail_bytes = self.headers.len() - start - header_bytes;
         let counted_bytes = counted_bytes(pdu.opcode(), pdu.data.len());
-        self.add(head_bytes, pdu.data, counted_bytes);
+        self.add(header_bytes, pdu.data, counted_bytes);
         if tail_bytes > 0 {
             self.add(tail_bytes, Bytes::new(), 0);
         }
-        head_bytes
+        header_bytes
     }
 
     /// Appends a PDU as [`push`](Self::push) does; returns its copy for the tap.
     #[cold]
     fn push_tapped(&mut self, pdu: Pdu, digests: Digests, tap: &TappedConnection) -> PduCopy {
-        let (start, data) = (self.heads.len(), pdu.data.clone());
+        let (start, data) = (self.headers.len(), pdu.data.clone());
         let data_bytes = pdu.data_segment_bytes() as usize;
-        let head_bytes = self.push(pdu, digests);
-        let (head, tail) = self.heads[start..].split_at(head_bytes);
-        let mut copy = tap.begin_sent(head, data_bytes, digests);
+        let header_bytes = self.push(pdu, digests);
+        let (header, tail) = self.headers[start..].split_at(header_bytes);
+        let mut copy = tap.begin_sent(header, data_bytes, digests);
         copy.add(&data);
         copy.add(tail);
         copy
     }
 
     /// Appends header bytes and data to the end of the queue.
-    fn add(&mut self, head_bytes: usize, data: Bytes, counted_bytes: usize) {
-        self.bytes += head_bytes + data.len();
+    fn add(&mut self, header_bytes: usize, data: Bytes, counted_bytes: usize) {
+        self.bytes += header_bytes + data.len();
         self.data_bytes += counted_bytes;
         match self.pieces.back_mut() {
             Some(last) if last.data.is_empty() => {
-                last.head_bytes += head_bytes;
+                last.header_bytes += header_bytes;
                 last.data = data;
                 last.counted_bytes = counted_bytes;
             }
-            _ => self.pieces.push_back(Piece { head_bytes, data, counted_bytes }),
+            _ => self.pieces.push_back(Piece { header_bytes, data, counted_bytes }),
         }
     }
 
     /// Appends another queue, of which nothing was sent.
     fn append(&mut self, other: Self) {
-        self.heads.extend_from_slice(&other.heads);
+        self.headers.extend_from_slice(&other.headers);
         for piece in other.pieces {
-            self.add(piece.head_bytes, piece.data, piece.counted_bytes);
+            self.add(piece.header_bytes, piece.data, piece.counted_bytes);
         }
     }
 
     /// Memory of headers, of the list of pieces, and of data that nothing else charges.
     fn memory_bytes(&self) -> usize {
-        self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>() + self.data_bytes
+        self.headers.capacity() + self.pieces.capacity() * size_of::<Piece>() + self.data_bytes
     }
 
     /// Returns the first slices, for one system call.
     fn slices(&self) -> Vec<IoSlice<'_>> {
-        let mut heads = &self.heads[self.heads_sent..];
+        let mut headers = &self.headers[self.header_bytes_sent..];
         let mut slices = Vec::with_capacity(2 * self.pieces.len().min(PIECES_MAX));
         let mut room = SEND_BYTES_MAX;
         for piece in self.pieces.iter().take(PIECES_MAX) {
-            let head;
-            (head, heads) = heads.split_at(piece.head_bytes);
-            for part in [head, &piece.data] {
+            let header;
+            (header, headers) = headers.split_at(piece.header_bytes);
+            for part in [header, &piece.data] {
                 let part = &part[..part.len().min(room)];
                 if !part.is_empty() {
                     slices.push(IoSlice::new(part));
@@ -363,28 +363,28 @@ impl PieceQueue {
             self.data_bytes = 0;
             self.pieces.clear();
             self.pieces.shrink_to(PIECES_KEPT);
-            self.heads.clear();
-            self.heads.shrink_to(HEADS_BYTES);
-            self.heads_sent = 0;
+            self.headers.clear();
+            self.headers.shrink_to(HEADER_BUFFER_BYTES);
+            self.header_bytes_sent = 0;
             return;
         }
         while let Some(front) = self.pieces.front_mut() {
-            let head_bytes = sent.min(front.head_bytes);
-            let data_bytes = (sent - head_bytes).min(front.data.len());
-            front.head_bytes -= head_bytes;
+            let header_bytes = sent.min(front.header_bytes);
+            let data_bytes = (sent - header_bytes).min(front.data.len());
+            front.header_bytes -= header_bytes;
             front.data.advance(data_bytes);
-            self.heads_sent += head_bytes;
-            sent -= head_bytes + data_bytes;
-            if front.head_bytes + front.data.len() > 0 {
+            self.header_bytes_sent += header_bytes;
+            sent -= header_bytes + data_bytes;
+            if front.header_bytes + front.data.len() > 0 {
                 break;
             }
             self.data_bytes -= front.counted_bytes;
             self.pieces.pop_front();
         }
         // Move the rest once the sent part is larger than it.
-        if self.heads_sent >= HEADS_BYTES.max(self.heads.len() / 2) {
-            self.heads.drain(..self.heads_sent);
-            self.heads_sent = 0;
+        if self.header_bytes_sent >= HEADER_BUFFER_BYTES.max(self.headers.len() / 2) {
+            self.headers.drain(..self.header_bytes_sent);
+            self.header_bytes_sent = 0;
         }
     }
 }
@@ -412,7 +412,7 @@ mod tests {
             let data = vec![number as u8; (number % 7) * 33];
             let digests = Digests { header: number % 3 == 0, data: number % 5 == 0 };
             let pdu = Pdu::with_data([number as u8 ^ 0xff; 48], Bytes::from(data));
-            encode_head(&pdu, digests, &mut expected);
+            encode_header(&pdu, digests, &mut expected);
             expected.extend_from_slice(&pdu.data);
             encode_tail(&pdu, digests, &mut expected);
             outbox.set_digests(digests);
@@ -421,7 +421,7 @@ mod tests {
             taken_bytes = (taken_bytes * 5 + 3) % 331;
             take(&mut outbox, taken_bytes, &mut sent_bytes);
             assert!(
-                outbox.queue.heads.len() <= 2 * (outbox.bytes() + HEADS_BYTES),
+                outbox.queue.headers.len() <= 2 * (outbox.bytes() + HEADER_BUFFER_BYTES),
                 "sent headers release their memory"
             );
             if number % 1000 == 999 {
@@ -505,7 +505,7 @@ mod tests {
                 bhs[16..20].copy_from_slice(&tag.to_be_bytes());
                 let data = Bytes::from(vec![tag as u8 + 1; random(700)]);
                 let whole = Pdu::with_data(bhs, data.clone());
-                encode_head(&whole, digests, &mut expected);
+                encode_header(&whole, digests, &mut expected);
                 expected.extend_from_slice(&data);
                 encode_tail(&whole, digests, &mut expected);
                 let here = random(data.len() + 1);

@@ -3,7 +3,7 @@
 //! A trace must not delay the session: PDUs that do not fit into the queue are dropped and counted.
 //! A connection without a trace pays for one check of an `Option` a PDU.
 
-use lunar_iscsi::framing::{Digests, Header, Pdu, encode_head};
+use lunar_iscsi::framing::{Digests, Header, Pdu, encode_header};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -239,11 +239,11 @@ impl TappedConnection {
         });
     }
 
-    /// Begins a sent PDU with `data_bytes` of data; `head` are the bytes before its data.
-    pub(crate) fn begin_sent(&self, head: &[u8], data_bytes: usize, digests: Digests) -> PduCopy {
-        let wire_bytes = head.len() + segment_bytes(data_bytes, digests);
+    /// Begins a sent PDU with `data_bytes` of data; `header` contains the bytes before its data.
+    pub(crate) fn begin_sent(&self, header: &[u8], data_bytes: usize, digests: Digests) -> PduCopy {
+        let wire_bytes = header.len() + segment_bytes(data_bytes, digests);
         let mut pdu_copy = self.begin(Direction::Sent, wire_bytes, digests);
-        pdu_copy.add(head);
+        pdu_copy.add(header);
         pdu_copy
     }
 }
@@ -272,13 +272,13 @@ impl InboundTap {
     /// parts.
     pub(crate) fn header(&mut self, header: &Header, digests: Digests) {
         let Some(connection) = &self.connection else { return };
-        let mut head = Vec::new();
+        let mut header = Vec::new();
         let pdu = Pdu { bhs: header.bhs, ahs: header.ahs.clone(), data: Default::default() };
-        encode_head(&pdu, digests, &mut head);
+        encode_header(&pdu, digests, &mut header);
         let data_bytes = header.data_segment_bytes() as usize;
-        let wire_bytes = head.len() + segment_bytes(data_bytes, digests);
+        let wire_bytes = header.len() + segment_bytes(data_bytes, digests);
         let mut pdu_copy = connection.begin(Direction::Received, wire_bytes, digests);
-        pdu_copy.add(&head);
+        pdu_copy.add(&header);
         self.pdu_copy = Some(pdu_copy);
         if data_bytes == 0 {
             self.end();

@@ -6,6 +6,7 @@
 //! states holds alone, also while labels are written. A change that a member missed is therefore
 //! acknowledged only after the labels of the others record this, durably.
 
+mod background_rate;
 mod bounded;
 mod change;
 mod change_queue;
@@ -20,7 +21,6 @@ mod member;
 mod membership;
 mod open;
 mod options;
-mod pace;
 mod read;
 mod rejoin;
 mod replace;

@@ -6,7 +6,7 @@ use crate::options::{ChapEntry, TargetOptions};
 use crate::portals::{ConnectionPath, Portals};
 use lunar_iscsi::connection::target::TargetRecord;
 use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
-use lunar_iscsi::login::{Admission, AdmissionDecision, ChapDemand, Claim, SessionType};
+use lunar_iscsi::login::{Admission, AdmissionDecision, ChapRequirement, Claim, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_iscsi::text::Offer;
 use std::sync::Arc;
@@ -56,8 +56,13 @@ impl AccessRules {
             })
         };
         if claim.session_type == SessionType::Discovery {
-            let demand = self.catalogue.load().catalogue.discovery_chap.clone();
-            return Ok(admission(self.portals.group(None, path), None, demand, discovery_offer()));
+            let requirement = self.catalogue.load().catalogue.discovery_chap.clone();
+            return Ok(admission(
+                self.portals.group(None, path),
+                None,
+                requirement,
+                discovery_offer(),
+            ));
         }
         let name = claim.target_name.as_deref().unwrap_or_default();
         let (initiator, address) = (&claim.initiator_name, path.peer.ip());
@@ -73,14 +78,14 @@ impl AccessRules {
         if let Some(address) = &target.redirect {
             return Ok(AdmissionDecision::Redirect { address: address.clone(), permanent: false });
         }
-        let demand =
-            chap_demand(target, initiator).map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;
+        let requirement = chap_requirement(target, initiator)
+            .map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;
         let tag = self.portals.group(Some(target), path);
         let initial_r2t = self.relays || target.offer.initial_r2t;
         Ok(admission(
             tag,
             target.alias.clone(),
-            demand,
+            requirement,
             Offer { initial_r2t, ..target.offer.clone() },
         ))
     }
@@ -103,7 +108,7 @@ impl AccessRules {
         let is_visible = |target: &ServedTarget<'_>| {
             lunar_net::count_moved(TARGET_BYTES);
             target.admits(initiator, path.peer.ip())
-                && chap_demand(target.options, initiator).is_ok()
+                && chap_requirement(target.options, initiator).is_ok()
         };
         let record = |target: ServedTarget<'_>| TargetRecord {
             name: target.options.name.clone(),
@@ -136,13 +141,16 @@ fn discovery_offer() -> Offer {
 
 /// The credential for this initiator. An entry that names the initiator takes precedence over one
 /// for all initiators.
-fn chap_demand(target: &TargetOptions, initiator: &str) -> Result<Option<ChapDemand>, ()> {
+fn chap_requirement(
+    target: &TargetOptions,
+    initiator: &str,
+) -> Result<Option<ChapRequirement>, ()> {
     if target.chap.is_empty() {
         return Ok(None);
     }
     let named = named_credential(target, initiator);
     let entry = named.or_else(|| target.chap.iter().find(|entry| entry.initiator.is_none()));
-    entry.map(|entry| Some(entry.demand.clone())).ok_or(())
+    entry.map(|entry| Some(entry.requirement.clone())).ok_or(())
 }
 
 fn named_credential<'t>(target: &'t TargetOptions, initiator: &str) -> Option<&'t ChapEntry> {
@@ -155,7 +163,7 @@ fn named_credential<'t>(target: &'t TargetOptions, initiator: &str) -> Option<&'
 /// credential for several initiators only proves that the initiator is one of them.
 pub(crate) fn proves_name(target: &TargetOptions, initiator: &str, user: Option<&str>) -> bool {
     let named = named_credential(target, initiator);
-    named.is_some_and(|entry| user == Some(&entry.demand.initiator.user))
+    named.is_some_and(|entry| user == Some(&entry.requirement.initiator.user))
 }
 
 fn entropy() -> Option<[u8; 33]> {

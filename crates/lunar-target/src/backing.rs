@@ -114,7 +114,7 @@ struct State {
     is_longer: bool,
     /// True when a check is in progress or waits for a thread.
     is_due: bool,
-    look_began: Option<Instant>,
+    check_began: Option<Instant>,
     /// Number of recoveries by an operator. The result of a check that began before a recovery is
     /// void.
     recoveries: u64,
@@ -140,7 +140,7 @@ impl BackingHealth {
     /// Current faults, the worst first.
     pub(crate) fn faults(&self) -> Vec<BackingFault> {
         let state = self.state();
-        let waited = state.look_began.map_or(Duration::ZERO, |began| began.elapsed());
+        let waited = state.check_began.map_or(Duration::ZERO, |began| began.elapsed());
         let mut faults = state.faults.clone();
         if waited > CHECK_TIME_MAX {
             faults.push(BackingFault::NoAnswer { seconds: waited.as_secs() });
@@ -163,19 +163,19 @@ impl BackingHealth {
 
     /// Claims the next check. Returns `false` if there is no file to check or the last check has
     /// not ended.
-    fn claim_look(&self) -> bool {
+    fn claim_check(&self) -> bool {
         self.probe.is_some() && !std::mem::replace(&mut self.state().is_due, true)
     }
 
     /// Checks the file. May block.
-    fn look(&self) {
+    fn check(&self) {
         let Some(probe) = &self.probe else { return };
         let recoveries = {
             let mut state = self.state();
-            state.look_began = Some(Instant::now());
+            state.check_began = Some(Instant::now());
             state.recoveries
         };
-        let found = probe.look();
+        let found = probe.read_state();
         // Only a renamed file needs its new path, since the query may block as well.
         let new_path = match &found {
             Ok(found) if !found.is_deleted && found.path != BackingPath::Same => probe.new_path(),
@@ -184,16 +184,16 @@ impl BackingHealth {
         let space = probe.space_usage().ok().flatten();
         let mut state = self.state();
         state.space = space;
-        state.look_began = None;
+        state.check_began = None;
         state.is_due = false;
         if state.recoveries == recoveries {
             let faults = state.faults_of(found, probe.as_ref(), new_path);
-            self.tell(&mut state, faults);
+            self.store_faults(&mut state, faults);
         }
     }
 
     /// Stores the faults that a check has found, and logs the new ones.
-    fn tell(&self, state: &mut State, faults: Vec<BackingFault>) {
+    fn store_faults(&self, state: &mut State, faults: Vec<BackingFault>) {
         let device = &self.device;
         for fault in &faults {
             if !state.faults.iter().any(|known| known.is_like(fault)) {
@@ -212,7 +212,7 @@ impl BackingHealth {
     /// Logs that a check takes too long.
     fn tell_if_late(&self) {
         let mut state = self.state();
-        let late = state.look_began.is_some_and(|began| began.elapsed() > CHECK_TIME_MAX);
+        let late = state.check_began.is_some_and(|began| began.elapsed() > CHECK_TIME_MAX);
         if late && !std::mem::replace(&mut state.is_late, true) {
             let fault = BackingFault::NoAnswer { seconds: CHECK_TIME_MAX.as_secs() };
             tracing::error!(device = &self.device, "{}", fault.line());
@@ -323,7 +323,7 @@ impl CheckQueue {
     fn begin_round(self: &Arc<Self>, backings: &[Arc<BackingHealth>]) {
         backings.iter().for_each(|backing| backing.tell_if_late());
         let mut queue = lock(&self.queue);
-        queue.due.extend(backings.iter().filter(|backing| backing.claim_look()).cloned());
+        queue.due.extend(backings.iter().filter(|backing| backing.claim_check()).cloned());
         if queue.due.is_empty() {
             return;
         }
@@ -357,7 +357,7 @@ impl CheckQueue {
                 return;
             };
             drop(queue);
-            backing.look();
+            backing.check();
         }
     }
 }

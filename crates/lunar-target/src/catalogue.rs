@@ -10,7 +10,7 @@ use crate::options::TargetOptions;
 use crate::quota::TargetQuotas;
 use crate::unit::Unit;
 use arc_swap::ArcSwap;
-use lunar_iscsi::login::ChapDemand;
+use lunar_iscsi::login::ChapRequirement;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -21,9 +21,9 @@ use std::sync::Arc;
 pub struct Catalogue {
     /// The targets, in the order of their listing.
     pub targets: Vec<Arc<TargetOptions>>,
-    /// CHAP demand for discovery sessions. If `None`, a discovery session needs no proof, and sees
+    /// CHAP requirement for discovery sessions. If `None`, a discovery session needs no proof, and sees
     /// the targets that its initiator may log in to.
-    pub discovery_chap: Option<ChapDemand>,
+    pub discovery_chap: Option<ChapRequirement>,
 }
 
 /// A consistent catalogue with an index.

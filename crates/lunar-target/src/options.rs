@@ -6,7 +6,7 @@ use crate::quota::InitiatorLimit;
 use crate::relay::RelayFactory;
 use crate::unit::Unit;
 use lunar_block::BufferPool;
-use lunar_iscsi::login::ChapDemand;
+use lunar_iscsi::login::ChapRequirement;
 use lunar_iscsi::text::Offer;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ pub struct ServerOptions {
     pub portals: Vec<Portal>,
     /// The targets.
     pub targets: Vec<TargetOptions>,
-    /// CHAP demand for discovery sessions. If `None`, a discovery session needs no proof, and sees
+    /// CHAP requirement for discovery sessions. If `None`, a discovery session needs no proof, and sees
     /// the targets that its initiator may log in to.
-    pub discovery_chap: Option<ChapDemand>,
+    pub discovery_chap: Option<ChapRequirement>,
     /// Number of data-plane threads; 0: one for each processor core.
     pub cores: usize,
     /// True when a thread that has just had work polls its sockets for a while before it sleeps:
@@ -136,7 +136,7 @@ pub struct TargetOptions {
     /// Names of the initiators that may reset the target and administer its units; `None`: all that
     /// may log in. A name is only claimed unless CHAP proves it.
     pub administer: Option<Vec<String>>,
-    /// CHAP demands for initiators; the first entry that fits the initiator's name counts. Empty:
+    /// CHAP requirements for initiators; the first entry that fits the initiator's name counts. Empty:
     /// no proof is required.
     pub chap: Vec<ChapEntry>,
     /// Offer of negotiated parameters.
@@ -155,7 +155,7 @@ pub struct ChapEntry {
     /// Initiator name that the entry is restricted to.
     pub initiator: Option<String>,
     /// Proof that is required.
-    pub demand: ChapDemand,
+    pub requirement: ChapRequirement,
 }
 
 /// One LUN of a target.

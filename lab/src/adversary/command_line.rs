@@ -150,7 +150,7 @@ fn attacks_of(part: Part) -> Vec<Attack> {
 /// Returns the commit that the server is built from.
 fn commit() -> Result<String> {
     let git = |arguments: &[&str]| {
-        crate::system::process::must("git", arguments, Duration::from_secs(10))
+        crate::system::process::run_checked("git", arguments, Duration::from_secs(10))
     };
     let commit = git(&["rev-parse", "--short", "HEAD"])?;
     let status = ["status", "--porcelain", "--untracked-files=no", "--", "crates", "apps"];

@@ -4,7 +4,7 @@
 //! tool counts a skipped test as passed, and a test may print `[FAILED]` and still count as passed:
 //! this module detects both.
 
-use crate::system::process::{End, Finished, must, run};
+use crate::system::process::{End, Finished, run, run_checked};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub struct Suite {
 /// # Errors
 /// The tool is not installed.
 pub fn suites() -> Result<Vec<Suite>> {
-    let listed = must("iscsi-test-cu", &["--list"], LIST_TIME_MAX)?;
+    let listed = run_checked("iscsi-test-cu", &["--list"], LIST_TIME_MAX)?;
     let suites = parse_list(&listed);
     ensure!(!suites.is_empty(), "iscsi-test-cu --list prints no suites:\n{listed}");
     Ok(suites)

@@ -3,7 +3,7 @@
 use super::cases::{Case, InitiatorProgram};
 use crate::peers::lio_guest::{Authentication, MUTUAL_SECRET, MUTUAL_USER, SECRET, USER};
 use crate::peers::lunar::binary;
-use crate::system::process::{End, Finished, must, run};
+use crate::system::process::{End, Finished, run, run_checked};
 use crate::system::scratch::Scratch;
 use anyhow::{Result, ensure};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl ClientPrograms {
     /// # Errors
     /// A program is not built.
     pub fn find(scratch: &Scratch) -> Result<Self> {
-        let home = must(&format!("{ROOT}/scripts/java"), &[], SETUP_MAX)?;
+        let home = run_checked(&format!("{ROOT}/scripts/java"), &[], SETUP_MAX)?;
         let jar = std::env::var("LUNAR_COPY_JAR").unwrap_or(format!("{ROOT}/{COPY_JAR}"));
         ensure!(std::fs::exists(&jar)?, "{jar} is not built (lab/kernel/run builds it)");
         Ok(Self {

@@ -1,6 +1,6 @@
 //! Our own binary, built by cargo, as a server on a free port.
 
-use crate::system::process::{End, ServerProcess, must, on_core};
+use crate::system::process::{End, ServerProcess, on_core, run_checked};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use std::io::{Read, Write};
@@ -213,7 +213,7 @@ impl Lunar {
         let until = Instant::now() + SESSION_MAX;
         loop {
             let output =
-                must(&binary()?, &["ctl", "--api", &api, "sessions", "--json"], START_MAX)?;
+                run_checked(&binary()?, &["ctl", "--api", &api, "sessions", "--json"], START_MAX)?;
             let document: serde_json::Value = serde_json::from_str(&output)?;
             if let Some(tsih) = document["sessions"][0]["tsih"].as_u64() {
                 return Ok(tsih.to_string());

@@ -1,4 +1,4 @@
-//! Debian's tgt as a peer: a target for our initiator, a yardstick for the runner, and a rival in
+//! Debian's tgt as a peer: a target for our initiator, a reference for the runner, and a competitor in
 //! measurements.
 
 use crate::system::ports::free_port;
@@ -102,7 +102,7 @@ impl Tgt {
     pub fn admin(&self, arguments: &[&str]) -> Result<()> {
         let mut all = vec![self.control.as_str(), "tgtadm", "--lld", "iscsi", "--op"];
         all.extend_from_slice(arguments);
-        process::must("env", &all, ADMIN_MAX).map(drop)
+        process::run_checked("env", &all, ADMIN_MAX).map(drop)
     }
 
     /// Makes LUN 1 thin.

@@ -3,7 +3,7 @@
 //! The kernel's page cache and io_uring work on a loop device as on any disk; on a FUSE file they
 //! do not. A loop device passes flushes on as fsync of its backing file.
 
-use crate::system::process::{must, run};
+use crate::system::process::{run, run_checked};
 use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::Advice;
@@ -42,11 +42,11 @@ impl LoopDevice {
     pub fn attach(backing: &str, sector_bytes: u64) -> Result<Self> {
         ensure!(Path::new("/dev/loop-control").exists(), "/dev/loop-control is missing; {HELP}");
         let sector = format!("--sector-size={sector_bytes}");
-        let attached = must("losetup", &["--find", "--show", &sector, backing], TOOL_MAX);
+        let attached = run_checked("losetup", &["--find", "--show", &sector, backing], TOOL_MAX);
         let path = attached.context(HELP)?.trim().to_owned();
         let opened = File::open(&path).with_context(|| path.clone());
         // Marks the device for detaching at its last close; this process has it open.
-        let detached = must("losetup", &["--detach", &path], TOOL_MAX);
+        let detached = run_checked("losetup", &["--detach", &path], TOOL_MAX);
         let device = Self { path, backing: backing.to_owned(), file: Some(opened?) };
         detached?;
         ensure!(device.is_attached(), "{} was detached immediately", device.path);
@@ -121,7 +121,7 @@ pub fn write_back(file: &File, bytes: &Range<u64>) -> Result<()> {
 pub fn make_ext4(device: &LoopDevice) -> Result<()> {
     let complete = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
     let how = ["-q", "-F", "-b", "4096", "-E", complete, device.path()];
-    must("mkfs.ext4", &how, TOOL_MAX).context(HELP)?;
+    run_checked("mkfs.ext4", &how, TOOL_MAX).context(HELP)?;
     Ok(())
 }
 
@@ -139,7 +139,7 @@ impl Ext4 {
     pub fn mount(device: &LoopDevice) -> Result<Self> {
         let mount = Scratch::new("power-ext4")?;
         let how = ["-t", "ext4", device.path(), &mount.path("")];
-        must("mount", &how, TOOL_MAX)?;
+        run_checked("mount", &how, TOOL_MAX)?;
         Ok(Self { mount, mounted: true })
     }
 

@@ -7,7 +7,7 @@ use crate::peers::load_programs::{build_generator, generator_data};
 use crate::peers::lunar::binary;
 use crate::peers::qemu_io::QemuIo;
 use crate::random::{Random, pattern};
-use crate::system::process::{must, run_for_bytes, run_with_input};
+use crate::system::process::{run_checked, run_for_bytes, run_with_input};
 use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -132,7 +132,7 @@ impl HostPrograms {
         let load = ["--pattern", "write", "--once", "--verify", "--depth", "8", "--warm-up", "0"];
         let place = ["--offset", &offset, "--range", &range, "--io-size", &size, "--seed", &seed];
         let words = [&load[..], &place, &["--seconds", "60", url]].concat();
-        let report: Value = serde_json::from_str(&must(generator, &words, HOST_MAX)?)?;
+        let report: Value = serde_json::from_str(&run_checked(generator, &words, HOST_MAX)?)?;
         ensure!(report["verified"] == GENERATOR_PLACES, "not all data was written: {report}");
         Ok(())
     }
@@ -144,7 +144,7 @@ impl HostPrograms {
         runtime.block_on(write).context("qemu-io took too long")??;
         let back = self.scratch.path("back");
         drop(std::fs::remove_file(&back));
-        must("qemu-img", &["convert", "-f", "raw", "-O", "raw", url, &back], HOST_MAX)?;
+        run_checked("qemu-img", &["convert", "-f", "raw", "-O", "raw", url, &back], HOST_MAX)?;
         compare_whole(host, seed, &std::fs::read(&back)?)
     }
 

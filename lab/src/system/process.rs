@@ -121,7 +121,7 @@ pub fn run_for_bytes(
 ///
 /// # Errors
 /// The program cannot be started, takes too long or fails; the message holds its output.
-pub fn must(program: &str, arguments: &[&str], limit: Duration) -> Result<String> {
+pub fn run_checked(program: &str, arguments: &[&str], limit: Duration) -> Result<String> {
     let finished = run(program, arguments, limit)?;
     let line = format!("{program} {}", arguments.join(" "));
     ensure!(finished.succeeded(), "{line}: {}", finished.outputs());
@@ -417,7 +417,7 @@ mod tests {
         let limit = Duration::from_secs(60);
         let finished = run("sh", &["-c", "kill -SEGV $$"], limit)?;
         assert_eq!(finished.signal(), Some(11));
-        assert!(must("false", &[], limit).is_err());
+        assert!(run_checked("false", &[], limit).is_err());
         let echoed = run_with_input("cat", &[], b"in and out".to_vec(), limit)?;
         assert!(echoed.succeeded());
         assert_eq!(echoed.stdout, "in and out");

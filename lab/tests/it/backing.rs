@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::powercut::{CallKind, LoopDevice, PowerCutDisk};
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use lunar_lab::system::scratch::Scratch;
 use rustix::process::Signal;
 use std::fs::File;
@@ -15,7 +15,7 @@ const POLL: Duration = Duration::from_millis(50);
 const TWO_ROUNDS: Duration = Duration::from_millis(4500);
 
 fn status(api: &str) -> Result<String> {
-    must(&binary()?, &["ctl", "--api", api, "status"], TEST_TIMEOUT)
+    run_checked(&binary()?, &["ctl", "--api", api, "status"], TEST_TIMEOUT)
 }
 
 fn wait_for_status(api: &str, words: &str) -> Result<()> {
@@ -72,7 +72,7 @@ fn a_block_device_raises_no_false_alarm() -> Result<()> {
     std::thread::sleep(TWO_ROUNDS);
     ensure!(status(&api)?.contains("health      good"), "{}", status(&api)?);
     file.set_len(2 << 20)?;
-    must("losetup", &["--set-capacity", device.path()], TEST_TIMEOUT)?;
+    run_checked("losetup", &["--set-capacity", device.path()], TEST_TIMEOUT)?;
     wait_for_status(&api, "truncated by another program, to 2097152 of 4194304 bytes")?;
     drop(lunar);
     device.detach()

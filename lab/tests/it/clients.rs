@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
-use lunar_lab::system::process::{Finished, must, run};
+use lunar_lab::system::process::{Finished, run, run_checked};
 use lunar_lab::system::scratch::Scratch;
 use std::time::Duration;
 
@@ -28,24 +28,24 @@ fn the_first_minutes() -> Result<()> {
     let scratch = Scratch::new("first-minutes")?;
     let mut lunar = serve(&scratch, &[])?;
     let url = lunar.url(TARGET, 0);
-    let listed = must("iscsi-ls", &["-s", &lunar.portal_url()], TOOL_MAX)?;
+    let listed = run_checked("iscsi-ls", &["-s", &lunar.portal_url()], TOOL_MAX)?;
     ensure!(listed.contains(TARGET) && listed.contains("Lun:0"), "iscsi-ls: {listed}");
-    let identity = must("iscsi-inq", &[&url], TOOL_MAX)?;
+    let identity = run_checked("iscsi-inq", &[&url], TOOL_MAX)?;
     ensure!(identity.contains("DIRECT_ACCESS"), "iscsi-inq: {identity}");
     for page in ["0", "128", "131", "176", "177", "178"] {
-        must("iscsi-inq", &["-e", "1", "-c", page, &url], TOOL_MAX)?;
+        run_checked("iscsi-inq", &["-e", "1", "-c", page, &url], TOOL_MAX)?;
     }
-    let capacity = must("iscsi-readcapacity16", &[&url], TOOL_MAX)?;
+    let capacity = run_checked("iscsi-readcapacity16", &[&url], TOOL_MAX)?;
     ensure!(capacity.contains("Total size:67108864"), "iscsi-readcapacity16: {capacity}");
 
     let image = scratch.pattern("image.raw", 1, 64 << 20)?;
-    must("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &url], TOOL_MAX)?;
-    must("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &url], TOOL_MAX)?;
+    run_checked("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &url], TOOL_MAX)?;
+    run_checked("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &url], TOOL_MAX)?;
     let stored = std::fs::read(scratch.path("disk.img"))?;
     ensure!(stored == std::fs::read(&image)?, "the backing file holds something else");
 
     let perf = ["-r", "-m", "8", "-b", "8", "-t", "2", &url];
-    must("iscsi-perf", &perf, TOOL_MAX)?;
+    run_checked("iscsi-perf", &perf, TOOL_MAX)?;
     ensure!(lunar.server().is_running()?, "the server ended");
     lunar.stop(Duration::from_secs(60))?;
     Ok(())
@@ -58,8 +58,8 @@ fn a_changed_disk_differs() -> Result<()> {
     let lunar = serve(&scratch, &[])?;
     let url = lunar.url(TARGET, 0);
     let image = scratch.pattern("image.raw", 2, 64 << 20)?;
-    must("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &url], TOOL_MAX)?;
-    must("qemu-io", &["-f", "raw", "-c", "write -P 7 1M 512", &url], TOOL_MAX)?;
+    run_checked("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &url], TOOL_MAX)?;
+    run_checked("qemu-io", &["-f", "raw", "-c", "write -P 7 1M 512", &url], TOOL_MAX)?;
     let finished = must_fail("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &url])?;
     ensure!(finished.stdout.contains("offset 1048576"), "{}", finished.outputs());
     Ok(())
@@ -133,7 +133,11 @@ fn discarded_space_is_given_back() -> Result<()> {
     let allocated =
         || -> Result<u64> { Ok(std::fs::metadata(scratch.path("disk.img"))?.blocks() * 512) };
     let qemu_io = |command: &str| {
-        must("qemu-io", &["-f", "raw", "-d", "unmap", "-c", command, "-c", "flush", &url], TOOL_MAX)
+        run_checked(
+            "qemu-io",
+            &["-f", "raw", "-d", "unmap", "-c", command, "-c", "flush", &url],
+            TOOL_MAX,
+        )
     };
     ensure!(allocated()? < 1 << 20, "a new disk is not sparse");
     qemu_io("write -P 3 0 32M")?;
@@ -159,11 +163,11 @@ fn header_digests() -> Result<()> {
         );
         let source = format!("driver=raw,file.driver=file,file.filename={image}");
         let convert = ["convert", "-n", "--image-opts", "--target-image-opts", &source, &options];
-        must("qemu-img", &convert, TOOL_MAX)?;
-        must("qemu-img", &["compare", "--image-opts", &source, &options], TOOL_MAX)?;
+        run_checked("qemu-img", &convert, TOOL_MAX)?;
+        run_checked("qemu-img", &["compare", "--image-opts", &source, &options], TOOL_MAX)?;
     }
     let url = format!("{url}?header_digest=crc32c");
-    must("iscsi-inq", &[&url], TOOL_MAX)?;
+    run_checked("iscsi-inq", &[&url], TOOL_MAX)?;
     Ok(())
 }
 
@@ -174,11 +178,11 @@ fn ipv6() -> Result<()> {
     let disk = scratch.path("disk.img");
     let lunar = Lunar::serve_on("[::1]:0", &[&disk, "--size", "8M", "--name", TARGET])?;
     ensure!(lunar.address().starts_with("[::1]:"), "{}", lunar.address());
-    let listed = must("iscsi-ls", &["-s", &lunar.portal_url()], TOOL_MAX)?;
+    let listed = run_checked("iscsi-ls", &["-s", &lunar.portal_url()], TOOL_MAX)?;
     ensure!(listed.contains(TARGET) && listed.contains("[::1]"), "iscsi-ls: {listed}");
     let url = lunar.url(TARGET, 0);
     let commands = ["-f", "raw", "-c", "write -P 6 0 1M", "-c", "read -P 6 0 1M", &url];
-    let text = must("qemu-io", &commands, TOOL_MAX)?;
+    let text = run_checked("qemu-io", &commands, TOOL_MAX)?;
     ensure!(!text.contains("failed"), "{text}");
     Ok(())
 }
@@ -196,15 +200,15 @@ fn chap() -> Result<()> {
     let lunar = serve(&scratch, &[chap, mutual].concat())?;
     let (address, path) = (lunar.address().to_owned(), format!("{TARGET}/0"));
     let url = |login: &str, more: &str| format!("iscsi://{login}{address}/{path}{more}");
-    must("iscsi-inq", &[&url(&format!("user%{secret}@"), "")], TOOL_MAX)?;
+    run_checked("iscsi-inq", &[&url(&format!("user%{secret}@"), "")], TOOL_MAX)?;
     let proof = format!("?target_user=disk&target_password={other}");
-    must("iscsi-inq", &[&url(&format!("user%{secret}@"), &proof)], TOOL_MAX)?;
+    run_checked("iscsi-inq", &[&url(&format!("user%{secret}@"), &proof)], TOOL_MAX)?;
     for login in [String::new(), "user%not-the-secret-1@".into(), format!("other%{secret}@")] {
         must_fail("iscsi-inq", &[&url(&login, "")])?;
     }
     let disproof = "?target_user=disk&target_password=not-the-secret-2";
     must_fail("iscsi-inq", &[&url(&format!("user%{secret}@"), disproof)])?;
-    must("iscsi-inq", &[&url(&format!("user%{secret}@"), &proof)], TOOL_MAX)?;
+    run_checked("iscsi-inq", &[&url(&format!("user%{secret}@"), &proof)], TOOL_MAX)?;
     Ok(())
 }
 
@@ -235,7 +239,7 @@ fn lines_to_paste() -> Result<()> {
         let bin = std::path::Path::new(&lunar_bin).parent().map(|p| p.display().to_string());
         let script =
             format!("set -e\nPATH='{}':'{path}'\n{}\n", bin.unwrap_or_default(), lines.join("\n"));
-        let printed = must("sh", &["-c", &script], TOOL_MAX)?;
+        let printed = run_checked("sh", &["-c", &script], TOOL_MAX)?;
         ensure!(printed.contains(TARGET), "{printed}");
     }
     Ok(())
@@ -252,10 +256,10 @@ fn a_chap_user_at_a_target_without_chap() -> Result<()> {
     for chap in [&chap[..], &[]] {
         let lunar = serve(&scratch, chap)?;
         let portal = format!("iscsi://{user}{}", lunar.address());
-        let listed = must("iscsi-ls", &["-s", &portal], TOOL_MAX)?;
+        let listed = run_checked("iscsi-ls", &["-s", &portal], TOOL_MAX)?;
         ensure!(listed.contains(TARGET) && listed.contains("Lun:0"), "{listed}");
-        must("iscsi-inq", &[&format!("{portal}/{TARGET}/0")], TOOL_MAX)?;
-        must("qemu-img", &["info", &format!("{portal}/{TARGET}/0")], TOOL_MAX)?;
+        run_checked("iscsi-inq", &[&format!("{portal}/{TARGET}/0")], TOOL_MAX)?;
+        run_checked("qemu-img", &["info", &format!("{portal}/{TARGET}/0")], TOOL_MAX)?;
     }
     Ok(())
 }
@@ -273,7 +277,7 @@ fn a_served_file_is_locked() -> Result<()> {
     must_fail("qemu-io", &["-f", "raw", "-c", "write 0 512", &disk])?;
     ensure!(lunar.server().is_running()?, "the first server ended");
     lunar.stop(Duration::from_secs(60))?;
-    must("qemu-io", &["-f", "raw", "-c", "write 0 512", &disk], TOOL_MAX)?;
+    run_checked("qemu-io", &["-f", "raw", "-c", "write 0 512", &disk], TOOL_MAX)?;
     Ok(())
 }
 
@@ -282,7 +286,7 @@ fn a_served_file_is_locked() -> Result<()> {
 fn a_file_that_qemu_uses_is_not_served() -> Result<()> {
     let scratch = Scratch::new("locked-by-qemu")?;
     let disk = scratch.path("disk.img");
-    must("qemu-img", &["create", "-f", "raw", &disk, "8M"], TOOL_MAX)?;
+    run_checked("qemu-img", &["create", "-f", "raw", &disk, "8M"], TOOL_MAX)?;
     let hold = format!("driver=file,node-name=disk,filename={disk}");
     let socket = scratch.path("nbd.sock");
     let server = format!("addr.type=unix,addr.path={socket}");

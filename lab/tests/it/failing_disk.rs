@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::powercut::{CallKind, PowerCutDisk};
-use lunar_lab::system::process::{End, must};
+use lunar_lab::system::process::{End, run_checked};
 use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawAnswer, RawClient, RawOutcome, RawPdu, opcode};
 use rustix::io::Errno;
@@ -171,7 +171,7 @@ fn a_failed_sync_is_reported_and_recovered() -> Result<()> {
     let api = format!("unix:{}", disk.path("api.sock"));
     let lunar = serve(&disk, &["--cache", "write-back", "--api", &api])?;
     let ctl = |arguments: &[&str]| {
-        must(&binary()?, &[&["ctl", "--api", &api], arguments].concat(), TEST_TIMEOUT)
+        run_checked(&binary()?, &[&["ctl", "--api", &api], arguments].concat(), TEST_TIMEOUT)
     };
     ensure!(ctl(&["status"])?.contains("health      good"));
     let mut raw = log_in(&lunar, 1)?;

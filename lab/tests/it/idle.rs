@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar;
 use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::random::pattern;
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use lunar_lab::system::scratch::Scratch;
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ fn idle_servers_are_small() -> Result<()> {
         LIMIT,
     )?;
     ensure!(read == data, "{printed}");
-    must(&binary, &["info", &url], LIMIT)?;
+    run_checked(&binary, &["info", &url], LIMIT)?;
     small(&mut lunar, "after work")?;
     lunar.stop(LIMIT)?;
     Ok(())
@@ -64,10 +64,10 @@ fn idle_servers_are_small() -> Result<()> {
 /// Uses the API and the metrics of a server once.
 fn look(lunar: &Lunar) -> Result<()> {
     let api = lunar.api().context("no API")?;
-    let status = must(&lunar::binary()?, &["ctl", "--api", &api, "status"], LIMIT)?;
+    let status = run_checked(&lunar::binary()?, &["ctl", "--api", &api, "status"], LIMIT)?;
     ensure!(status.contains("health"), "{status}");
     let metrics = lunar.metrics().context("no metrics")?;
-    let page = must("curl", &["-sSf", &metrics], LIMIT)?;
+    let page = run_checked("curl", &["-sSf", &metrics], LIMIT)?;
     ensure!(page.contains("lunar_build_info"), "{page}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::peers::tgt::Tgt;
 use lunar_lab::random::pattern;
-use lunar_lab::system::process::{End, must, run, run_for_bytes};
+use lunar_lab::system::process::{End, run, run_checked, run_for_bytes};
 use lunar_lab::system::scratch::Scratch;
 use std::time::Duration;
 
@@ -46,7 +46,8 @@ fn copies_with_all_digests(url: &str, options: &[&str]) -> Result<()> {
             let back = read(&url, offset, bytes, options)?;
             ensure!(back == data, "{url} at {offset}: {bytes} bytes were read back changed");
         }
-        let output = must(&binary()?, &[&["info", &url, "--json"], options].concat(), COMMAND_MAX)?;
+        let output =
+            run_checked(&binary()?, &[&["info", &url, "--json"], options].concat(), COMMAND_MAX)?;
         let header = digests.contains("header_digest");
         let data = digests.contains("data_digest");
         let document: serde_json::Value = serde_json::from_str(&output).context(output)?;
@@ -86,7 +87,7 @@ fn tgt_with_digests() -> Result<()> {
     tgt.allow_digests()?;
     copies_with_all_digests(&tgt.url(), &[])?;
     let portal = tgt.url().split("/iqn").next().unwrap_or_default().to_owned();
-    let listed = must(&binary()?, &["discover", &portal], COMMAND_MAX)?;
+    let listed = run_checked(&binary()?, &["discover", &portal], COMMAND_MAX)?;
     ensure!(listed.contains(Tgt::TARGET), "{listed}");
     Ok(())
 }
@@ -144,7 +145,7 @@ fn our_own_target() -> Result<()> {
     ensure!(std::fs::read(&disk)?[30 << 20..][..data.len()] == data, "the file differs");
     let portal = lunar.portal_url();
     let discover = [&["discover", portal.as_str()], &options[..]].concat();
-    ensure!(must(&binary()?, &discover, COMMAND_MAX)?.contains(TARGET), "not discovered");
+    ensure!(run_checked(&binary()?, &discover, COMMAND_MAX)?.contains(TARGET), "not discovered");
     let unproven = run(&binary()?, &["discover", &portal], COMMAND_MAX)?;
     ensure!(unproven.end != End::TimedOut && !unproven.succeeded(), "{}", unproven.outputs());
     let refused = run(&binary()?, &["info", &lunar.url(TARGET, 0)], COMMAND_MAX)?;
@@ -170,7 +171,7 @@ fn a_disk_moves_between_two_tgt_servers() -> Result<()> {
     new.admin(&["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &to])?;
     new.admin(&["bind", "--mode", "target", "--tid", "1", "-I", "ALL"])?;
     let url = format!("iscsi://{}/{OTHER}/1", new.address());
-    must(&binary()?, &["copy", "--verify", &old.url(), &url], COMMAND_MAX)?;
+    run_checked(&binary()?, &["copy", "--verify", &old.url(), &url], COMMAND_MAX)?;
     ensure!(std::fs::read(&to)? == data, "the copy differs");
     let refused = run(&binary()?, &["copy", &old.url(), &old.url()], COMMAND_MAX)?;
     let is_reported = refused.stderr.contains("the same disk");

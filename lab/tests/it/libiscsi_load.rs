@@ -27,7 +27,7 @@ fn generator(scratch: &Scratch) -> Result<String> {
 /// Runs the generator for a second; returns its document and checks its figures.
 fn run(generator: &str, arguments: &[&str]) -> Result<Value> {
     let common = ["--seconds", "1", "--warm-up", "0.1", "--depth", "8"];
-    let text = process::must(generator, &[&common[..], arguments].concat(), LIMIT)?;
+    let text = process::run_checked(generator, &[&common[..], arguments].concat(), LIMIT)?;
     let document: Value = serde_json::from_str(&text)?;
     let figure = |path: &str| document.pointer(path).and_then(Value::as_f64).unwrap();
     assert!(figure("/requests") > 0.0, "{text}");

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use lunar_lab::peers::lunar;
-use lunar_lab::system::process::{End, Finished, must, run};
+use lunar_lab::system::process::{End, Finished, run, run_checked};
 use lunar_lab::system::scratch::Scratch;
 use std::path::Path;
 use std::process::Command;
@@ -74,10 +74,10 @@ fn installed_upgraded_and_removed() -> Result<()> {
     let installed = dpkg(&root, &["--install", package()?])?;
     assert!(installed.succeeded(), "{}", installed.outputs());
     let (lunar, toml) = (format!("{root}/usr/bin/lunar"), format!("{root}/etc/lunar/lunar.toml"));
-    let version = must(&lunar, &["--version"], LIMIT)?;
-    let package_version = must("dpkg-deb", &["-f", package()?, "Version"], LIMIT)?;
+    let version = run_checked(&lunar, &["--version"], LIMIT)?;
+    let package_version = run_checked("dpkg-deb", &["-f", package()?, "Version"], LIMIT)?;
     assert_eq!(version.trim(), format!("lunar {}", package_version.trim().trim_end_matches("-1")));
-    must(&lunar, &["check", &toml], LIMIT)?;
+    run_checked(&lunar, &["check", &toml], LIMIT)?;
 
     let disk = format!("{root}/var/lib/lunar/disk.img");
     std::fs::create_dir_all(format!("{root}/var/lib/lunar"))?;
@@ -118,7 +118,7 @@ fn the_service_works_under_systemd() -> Result<()> {
 #[test]
 fn links_of_the_documents_lead_somewhere() -> Result<()> {
     let scratch = Scratch::new("documents")?;
-    must("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
+    run_checked("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
     let folder = scratch.folder().join("usr/share/doc/lunar").canonicalize()?;
     let mut documents = vec![folder.join("README.md")];
     let mut next = 0;
@@ -147,7 +147,7 @@ fn links_of_the_documents_lead_somewhere() -> Result<()> {
 #[test]
 fn manual_pages_are_well_formed() -> Result<()> {
     let scratch = Scratch::new("man")?;
-    must("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
+    run_checked("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
     let mut pages = 0;
     for section in ["man1", "man5"] {
         for page in std::fs::read_dir(scratch.path(&format!("usr/share/man/{section}")))? {
@@ -166,17 +166,17 @@ fn manual_pages_are_well_formed() -> Result<()> {
 #[test]
 fn shells_complete() -> Result<()> {
     let scratch = Scratch::new("completions")?;
-    must("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
+    run_checked("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
     let share = scratch.path("usr/share");
     let bash = format!(
         ". {share}/bash-completion/completions/lunar; COMP_WORDS=(lunar serv); COMP_CWORD=1; \
          _lunar lunar serv lunar; echo \"${{COMPREPLY[@]}}\""
     );
-    assert_eq!(must("bash", &["--norc", "-c", &bash], LIMIT)?.trim(), "serve");
+    assert_eq!(run_checked("bash", &["--norc", "-c", &bash], LIMIT)?.trim(), "serve");
     let script = format!("{share}/fish/vendor_completions.d/lunar.fish");
     let fish = format!("source {script}; complete -C 'lunar serv'");
-    let printed = must("fish", &["--no-config", "-c", &fish], LIMIT)?;
+    let printed = run_checked("fish", &["--no-config", "-c", &fish], LIMIT)?;
     assert!(printed.starts_with("serve\t"), "{printed}");
-    must("zsh", &["-n", &format!("{share}/zsh/vendor-completions/_lunar")], LIMIT)?;
+    run_checked("zsh", &["-n", &format!("{share}/zsh/vendor-completions/_lunar")], LIMIT)?;
     Ok(())
 }

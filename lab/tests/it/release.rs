@@ -1,7 +1,7 @@
 //! The container image of a release, as an OCI archive.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use lunar_lab::system::scratch::Scratch;
 use serde_json::Value;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Writes an archive with `binary`.
 fn archive(binary: &str, file: &str) -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/oci-archive");
-    must(script, &[binary, "amd64", file], LIMIT)?;
+    run_checked(script, &[binary, "amd64", file], LIMIT)?;
     Ok(())
 }
 
@@ -31,7 +31,7 @@ impl Layout<'_> {
         let path = format!("blobs/sha256/{sum}");
         let length = std::fs::metadata(self.0.path(&path))?.len();
         ensure!(descriptor["size"].as_u64() == Some(length), "{descriptor}: {length} bytes");
-        let printed = must("sha256sum", &[&self.0.path(&path)], LIMIT)?;
+        let printed = run_checked("sha256sum", &[&self.0.path(&path)], LIMIT)?;
         ensure!(printed.starts_with(sum), "{descriptor}: {printed}");
         Ok(path)
     }
@@ -49,8 +49,8 @@ fn the_oci_archive_is_valid() -> Result<()> {
     std::fs::write(&program, "#!/bin/sh\n")?;
     archive(&program, &once)?;
     archive(&program, &again)?;
-    must("cmp", &[&once, &again], LIMIT)?;
-    must("tar", &["-C", &scratch.path(""), "-xf", &once], LIMIT)?;
+    run_checked("cmp", &[&once, &again], LIMIT)?;
+    run_checked("tar", &["-C", &scratch.path(""), "-xf", &once], LIMIT)?;
     let layout = Layout(&scratch);
     ensure!(layout.json("oci-layout")?["imageLayoutVersion"] == "1.0.0", "version of the layout");
     let manifest = layout.json(&layout.blob(&layout.json("index.json")?["manifests"][0])?)?;
@@ -60,10 +60,10 @@ fn the_oci_archive_is_valid() -> Result<()> {
     ensure!(settings["Entrypoint"][0] == "/usr/bin/lunar", "{config}");
     ensure!(settings["Volumes"]["/var/lib/lunar"].is_object(), "{config}");
     let layer = scratch.path(&layout.blob(&manifest["layers"][0])?);
-    let content = must("sh", &["-c", "gzip -d <\"$1\" | sha256sum", "sh", &layer], LIMIT)?;
+    let content = run_checked("sh", &["-c", "gzip -d <\"$1\" | sha256sum", "sh", &layer], LIMIT)?;
     let content = format!("sha256:{}", content.split(' ').next().unwrap_or_default());
     ensure!(config["rootfs"]["diff_ids"][0] == content.as_str(), "{config}");
-    let files = must("tar", &["--numeric-owner", "-tvzf", &layer], LIMIT)?;
+    let files = run_checked("tar", &["--numeric-owner", "-tvzf", &layer], LIMIT)?;
     let owner = |path: &str| {
         let line = files.lines().find(|line| line.trim_end_matches('/').ends_with(path));
         line.and_then(|line| line.split_whitespace().nth(1))

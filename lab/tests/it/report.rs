@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
-use lunar_lab::system::process::{must, run};
+use lunar_lab::system::process::{run, run_checked};
 use lunar_lab::system::scratch::Scratch;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn page_in_browser(scratch: &Scratch, page: &str) -> Result<String> {
     let options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", &profile];
     // Any address that the page would load is mapped to an unused one.
     let offline = ["--host-resolver-rules=MAP * 192.0.2.1", "--dump-dom", &url];
-    must("chromium", &[&options[..], &offline].concat(), COMMAND_MAX)
+    run_checked("chromium", &[&options[..], &offline].concat(), COMMAND_MAX)
 }
 
 /// Goal: every plot with figures in the run is drawn, no script fails, and the tables have every
@@ -32,7 +32,7 @@ fn every_plot_is_drawn() -> Result<()> {
     let (url, page) = (lunar.url(TARGET, 0), scratch.path("report.html"));
     let quick = ["bench", &url, "--seconds", "0.25", "--warm-up", "0", "--rounds", "2"];
     let axes = ["--depth", "1,4", "--io-size", "4K,16K", "--connections", "1,2", "--html", &page];
-    must(&binary()?, &[&quick[..], &axes].concat(), COMMAND_MAX)?;
+    run_checked(&binary()?, &[&quick[..], &axes].concat(), COMMAND_MAX)?;
     let shown = page_in_browser(&scratch, &page)?;
     ensure!(!shown.contains("data-error"), "a script failed: {shown}");
     // Size, depth, connections, percentiles, distribution.
@@ -43,7 +43,7 @@ fn every_plot_is_drawn() -> Result<()> {
     ensure!(rows.matches("<td class=\"name\">rand-read</td>").count() == 8, "{rows}");
 
     let single = ["--depth", "1", "--html", &page];
-    must(&binary()?, &[&quick[..], &single].concat(), COMMAND_MAX)?;
+    run_checked(&binary()?, &[&quick[..], &single].concat(), COMMAND_MAX)?;
     let shown = page_in_browser(&scratch, &page)?;
     ensure!(!shown.contains("data-error"), "a script failed: {shown}");
     ensure!(shown.matches("<canvas").count() == 1, "the distribution alone has several points");
@@ -60,7 +60,7 @@ fn picture(scratch: &Scratch, page: &str, width: u32, picture: &str) -> Result<S
     let window = ["--start-fullscreen", "--kiosk", "--force-device-scale-factor=1", &screen];
     let options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", &profile];
     let shown = ["--hide-scrollbars", &to, "--dump-dom", &url];
-    must("chromium", &[&options[..], &window, &shown].concat(), COMMAND_MAX)
+    run_checked("chromium", &[&options[..], &window, &shown].concat(), COMMAND_MAX)
 }
 
 /// Goal: the page fits windows from 360 to 1,920 px, has a date, says what was compared and that a
@@ -79,7 +79,8 @@ fn the_page_fits_its_window() -> Result<()> {
     let (url, page) = (lunar.url(TARGET, 0), scratch.path("report.html"));
     let quick = ["bench", &url, &file, "--seconds", "0.25", "--warm-up", "0.05", "--rounds", "2"];
     let axes = ["--depth", "1,4,16", "--io-size", "4K,64K", "--pattern", "rand-read,rand-write"];
-    let printed = must(&binary()?, &[&quick[..], &axes, &["--html", &page]].concat(), COMMAND_MAX)?;
+    let printed =
+        run_checked(&binary()?, &[&quick[..], &axes, &["--html", &page]].concat(), COMMAND_MAX)?;
     ensure!(printed.contains("not compared like with like"), "{printed}");
     lunar.stop(Duration::from_secs(60))?;
     let html = std::fs::read_to_string(&page)?;
@@ -122,7 +123,11 @@ fn peer_names_stay_unchanged() -> Result<()> {
     let disk = scratch.path(name);
     std::fs::write(&disk, vec![0; 1 << 20])?;
     let quick = ["bench", &disk, "--seconds", "0.25", "--warm-up", "0", "--rounds", "1"];
-    must(&binary()?, &[&quick[..], &["--depth", "1,2", "--html", &page]].concat(), COMMAND_MAX)?;
+    run_checked(
+        &binary()?,
+        &[&quick[..], &["--depth", "1,2", "--html", &page]].concat(),
+        COMMAND_MAX,
+    )?;
     let shown = page_in_browser(&scratch, &page)?;
     ensure!(!shown.contains("<img") && !shown.contains("data-error"), "{shown}");
     ensure!(shown.contains("&lt;img src=x"), "the name is shown");

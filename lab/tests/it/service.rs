@@ -1,6 +1,6 @@
 //! The unit for systemd, checked by systemd's own tools.
 
-use lunar_lab::system::process::{must, run};
+use lunar_lab::system::process::{run, run_checked};
 use lunar_lab::system::scratch::Scratch;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ fn systemd_accepts_the_unit() -> anyhow::Result<()> {
 fn the_unit_is_hardened() -> anyhow::Result<()> {
     let unit = unit();
     let arguments = ["security", "--offline=yes", "--no-pager", unit.to_str().unwrap()];
-    let judged = must("systemd-analyze", &arguments, LIMIT)?;
+    let judged = run_checked("systemd-analyze", &arguments, LIMIT)?;
     let overall = judged.lines().find(|line| line.contains("Overall exposure level")).unwrap();
     let level = overall.rsplit(": ").next().unwrap().split(' ').next().unwrap();
     let (ones, tenths) = level.split_once('.').unwrap();

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::random::pattern;
-use lunar_lab::system::process::{must, run};
+use lunar_lab::system::process::{run, run_checked};
 use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{ANSWER_MAX, RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
@@ -215,14 +215,14 @@ fn chap_names_that_begin_like_numbers() -> Result<()> {
                  &target_password={other}"
             )
         };
-        must("iscsi-inq", &[&url(user, mutual)], TOOL_MAX)?;
+        run_checked("iscsi-inq", &[&url(user, mutual)], TOOL_MAX)?;
         for (wrong, wrong_mutual) in [(same_number, mutual), ("", mutual), (user, "other")] {
             let finished = run("iscsi-inq", &[&url(wrong, wrong_mutual)], TOOL_MAX)?;
             ensure!(!finished.succeeded(), "{wrong:?} {wrong_mutual:?} got in as {user:?}");
         }
         let plain = format!("iscsi://{address}/{TARGET}/0");
         let client = [&["info", &plain][..], &chap, &proof].concat();
-        must(&lunar_lab::peers::lunar::binary()?, &client, TOOL_MAX)?;
+        run_checked(&lunar_lab::peers::lunar::binary()?, &client, TOOL_MAX)?;
     }
     Ok(())
 }
@@ -260,7 +260,7 @@ fn an_oversized_base64_chap_response() -> Result<()> {
         raw.wait_until_closed(ANSWER_MAX)?;
     }
     let right = format!("iscsi://user%initiator-secret-1@{address}/{TARGET}/0");
-    must("iscsi-inq", &[&right], TOOL_MAX)?;
+    run_checked("iscsi-inq", &[&right], TOOL_MAX)?;
     Ok(())
 }
 

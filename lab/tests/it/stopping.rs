@@ -95,11 +95,11 @@ fn a_restart_keeps_the_data() -> Result<()> {
     let image = scratch.pattern("image.raw", 5, 256 << 20)?;
     let url = lunar.url(TARGET, 0);
     let convert = ["convert", "-n", "-f", "raw", "-O", "raw", &image, &url];
-    lunar_lab::system::process::must("qemu-img", &convert, limit)?;
+    lunar_lab::system::process::run_checked("qemu-img", &convert, limit)?;
     lunar.stop(WAIT_MAX)?;
     let lunar = serve(&scratch)?;
     let url = lunar.url(TARGET, 0);
     let compare = ["compare", "-f", "raw", "-F", "raw", &image, &url];
-    lunar_lab::system::process::must("qemu-img", &compare, limit)?;
+    lunar_lab::system::process::run_checked("qemu-img", &compare, limit)?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -102,7 +102,7 @@ struct Trace {
 impl Trace {
     fn tshark(&self, more: &[&str]) -> Result<String> {
         let arguments = [&["-r", &self.file, "-d", &self.decode], more].concat();
-        must("tshark", &arguments, COMMAND_MAX)
+        run_checked("tshark", &arguments, COMMAND_MAX)
     }
 
     /// Returns fields of each PDU, except the artificial one.

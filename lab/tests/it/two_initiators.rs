@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::random::Random;
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::RawClient;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -172,7 +172,7 @@ fn interleaved_stripes_of_two_qemu() -> Result<()> {
             arguments.extend(["-c", line]);
         }
         arguments.extend(["-c", flush, &url]);
-        let text = must("qemu-io", &arguments, TOOL_MAX)?;
+        let text = run_checked("qemu-io", &arguments, TOOL_MAX)?;
         ensure!(!text.contains("failed") && !text.contains("verification"), "{text}");
         Ok(())
     };

@@ -67,7 +67,7 @@ pub(super) fn table_rows(performance: &str) -> Result<Vec<String>> {
 }
 
 /// The ratio of Lunar to tgt in a cell: median of the rounds.
-pub(super) fn ratio(performance: &str, cell: &str, rival: &str) -> Result<f64> {
+pub(super) fn ratio(performance: &str, cell: &str, competitor: &str) -> Result<f64> {
     let is_iops = |cells: &[&str]| match cells.first() {
         // | **pass** | part | goal | wanted | median | cell |
         Some(&("**pass**" | "**miss**")) => {
@@ -80,7 +80,7 @@ pub(super) fn ratio(performance: &str, cell: &str, rival: &str) -> Result<f64> {
         }
         // | cell | ours | theirs | figure | ratio | verdict |
         Some(first) => {
-            *first == cell && cells.get(2) == Some(&rival) && cells.get(3) == Some(&"IOPS")
+            *first == cell && cells.get(2) == Some(&competitor) && cells.get(3) == Some(&"IOPS")
         }
         None => false,
     };
@@ -153,7 +153,7 @@ mod tests {
         Ok(())
     }
 
-    /// Goal: medians and ratios are those of the cell and the rival.
+    /// Goal: medians and ratios are those of the cell and the competitor.
     #[test]
     fn cells_are_found() -> Result<()> {
         let text = "| **pass** | tgt | CPU of the target | at most 0.25 | 0.12 (1 to 2) | a |\n\

@@ -5,7 +5,7 @@ use super::svg::{document, escaped};
 use anyhow::Result;
 use std::fmt::Write;
 
-/// A workload: label, cell of docs/performance.md, rival.
+/// A workload: label, cell of docs/performance.md, competitor.
 const WORKLOADS: &[(&str, &str, &str)] = &[
     ("4 KiB reads, 32 at a time", "rand-read-4Ki-32-tmpfs", "tgt"),
     ("4 KiB writes, 32 at a time", "rand-write-4Ki-32-tmpfs", "tgt"),
@@ -45,8 +45,8 @@ pub(super) fn draw(performance: &str) -> Result<String> {
         WIDTH - 1,
         height - 1
     );
-    for (index, (label, cell, rival)) in WORKLOADS.iter().enumerate() {
-        let ratio = ratio(performance, cell, rival)?;
+    for (index, (label, cell, competitor)) in WORKLOADS.iter().enumerate() {
+        let ratio = ratio(performance, cell, competitor)?;
         let top = TOP + index * ROW;
         let (bar, class) = (ratio * UNIT, if ratio < 1.0 { "behind" } else { "bar" });
         writeln!(

@@ -193,7 +193,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
     let portals = portals(args)?;
     let access = access(args)?;
     let administer = administer(args, &access)?;
-    let chap = args.chap.demands()?;
+    let chap = args.chap.requirements()?;
     let open_to_others = portals.iter().find(|portal| !rules::is_loopback(&portal.listen));
     if let Some(portal) = open_to_others
         && chap.target.is_none()

@@ -5,7 +5,7 @@ use lunar_control::config;
 use lunar_control::config::model::ChapConfig;
 use lunar_control::device_url::DeviceUrl;
 use lunar_control::secrets::{self, Lengths};
-use lunar_iscsi::login::{ChapDemand, Credential, Secret};
+use lunar_iscsi::login::{ChapRequirement, Credential, Secret};
 use std::path::{Path, PathBuf};
 
 /// Options for CHAP.
@@ -96,7 +96,7 @@ impl DeviceChapArgs {
         }
         Ok(Some(ChapConfig {
             initiator: None,
-            demand: secrets::demand(initiator, own),
+            requirement: secrets::chap_requirement(initiator, own),
             secret_file: Some(file.clone()),
             mutual_secret_file: self.device_mutual_chap_secret_file.clone(),
             allow_short_secrets: false,
@@ -113,7 +113,7 @@ fn credential(user: &str, secret: Secret, lengths: Lengths) -> Result<Credential
 
 /// Required credentials of targets and discovery.
 #[derive(Debug)]
-pub struct Demands {
+pub struct ChapRequirements {
     /// Credentials for the target.
     pub target: Option<ChapConfig>,
     /// Credentials for discovery sessions.
@@ -125,23 +125,24 @@ impl ChapArgs {
     ///
     /// # Errors
     /// Fails if a secret cannot be read, is too short, or equals one that it must differ from.
-    pub fn demands(&self) -> Result<Demands, Failure> {
+    pub fn requirements(&self) -> Result<ChapRequirements, Failure> {
         let target = self.target()?;
         let discovery = match (&self.discovery_chap_user, &self.discovery_chap_secret_file) {
             (Some(user), Some(file)) => {
                 let secret = secrets::read_file(file)?;
-                let demand = secrets::demand(credential(user, secret, self.lengths())?, None);
-                Some(self.config(demand, Some(file), None))
+                let requirement =
+                    secrets::chap_requirement(credential(user, secret, self.lengths())?, None);
+                Some(self.config(requirement, Some(file), None))
             }
             _ if self.no_discovery_chap => None,
             _ => target.clone(),
         };
         if let (Some(discovery), Some(own)) =
-            (&discovery, target.as_ref().and_then(|chap| chap.demand.target.as_ref()))
+            (&discovery, target.as_ref().and_then(|chap| chap.requirement.target.as_ref()))
         {
-            secrets::check_mutual(&discovery.demand.initiator.secret, &own.secret)?;
+            secrets::check_mutual(&discovery.requirement.initiator.secret, &own.secret)?;
         }
-        Ok(Demands { target, discovery })
+        Ok(ChapRequirements { target, discovery })
     }
 
     fn target(&self) -> Result<Option<ChapConfig>, Failure> {
@@ -158,18 +159,23 @@ impl ChapArgs {
             secrets::check_mutual(&initiator.secret, &own.secret)?;
         }
         let (file, own_file) = (&self.chap_secret_file, &self.mutual_chap_secret_file);
-        let demand = secrets::demand(initiator, own);
-        Ok(Some(self.config(demand, file.as_deref(), own_file.as_deref())))
+        let requirement = secrets::chap_requirement(initiator, own);
+        Ok(Some(self.config(requirement, file.as_deref(), own_file.as_deref())))
     }
 
     fn lengths(&self) -> Lengths {
         Lengths::of(self.allow_short_secrets)
     }
 
-    fn config(&self, demand: ChapDemand, file: Option<&Path>, own: Option<&Path>) -> ChapConfig {
+    fn config(
+        &self,
+        requirement: ChapRequirement,
+        file: Option<&Path>,
+        own: Option<&Path>,
+    ) -> ChapConfig {
         ChapConfig {
             initiator: None,
-            demand,
+            requirement,
             secret_file: file.map(Path::to_owned),
             mutual_secret_file: own.map(Path::to_owned),
             allow_short_secrets: self.allow_short_secrets,

@@ -45,9 +45,9 @@ pub struct SwitchCommand {
 /// The path of commands through the switch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 enum DataPath {
-    /// The data of READ and WRITE is passed on as it comes, where possible
+    /// The data of READ and WRITE is forwarded as it arrives, without collecting it, where possible
     Fast,
-    /// Commands are executed, and their data is collected
+    /// The switch collects the data of each command, and executes the command itself
     Slow,
 }
 

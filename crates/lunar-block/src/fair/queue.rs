@@ -15,24 +15,26 @@ pub(super) type CommandOwner = Option<Arc<MemoryOwner>>;
 
 /// Limits on the commands that are in progress at a time.
 ///
-/// Each owner has one place of its own, and its first command takes a shared place when all of
-/// these are in use: of more owners than there are places, each gets one when its turn comes. Of
-/// the shared places it may take at most as many as it leaves free: a single owner gets half of
-/// them. The more other owners use the device, the fewer it gets, so that their commands do not
-/// wait in the device behind many of its own. The limits do not follow the times of commands, which
-/// owners can influence. Those beside others are more than half of those alone: where commands do
-/// not wait for each other, an owner that is always there costs no other one half.
+/// There are `owners_max` permits for the first commands of owners, and `shared_max` further ones.
+/// When all permits for first commands are in use, the first command of an owner takes a shared
+/// permit; if there are more owners than permits, each owner gets a permit in turn. An owner may
+/// hold at most as many shared permits as it free free, so a single owner gets half of them. The
+/// more of the time other owners use the device, the fewer permits an owner gets, so that their
+/// commands do not wait in the device behind many of its own. The limits do not depend on the
+/// durations of commands, which owners can influence. An owner among others gets more than half of
+/// the permits that it gets alone, so another owner that is always active does not halve its
+/// throughput where commands do not wait for each other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FairLimits {
-    /// Number of places for the first commands of owners.
+    /// Number of permits for the first commands of owners.
     pub(super) owners_max: usize,
-    /// Maximum number of commands in progress besides these.
+    /// Number of shared permits: maximum number of further commands in progress.
     pub(super) shared_max: usize,
     /// Maximum number of commands of an owner while other owners use the device all the time.
     pub(super) contended_max: usize,
     /// An owner begins no second command while it has this much data in progress.
     pub(super) owner_bytes_max: usize,
-    /// The same while other owners use the device all the time.
+    /// `owner_bytes_max` while other owners use the device all the time.
     pub(super) contended_bytes_max: usize,
     /// While all owners together have this much data in progress, no owner that has its even share
     /// of it begins a second command.
@@ -57,8 +59,8 @@ impl FairLimits {
 /// for which other owners wait.
 ///
 /// The work for a command does not grow with the number of owners, except for searches in trees: a
-/// turn is looked for among the owners with commands in progress, which are at most as many as
-/// places, and the first one of all others, which have equal rights.
+/// turn is looked for among the owners with commands in progress, of which there are at most as
+/// many as permits, and the first one of all other owners, which have equal rights.
 #[derive(Debug)]
 pub(super) struct FairQueue {
     limits: FairLimits,
@@ -69,7 +71,7 @@ pub(super) struct FairQueue {
 struct State {
     /// Number of the next waiting command.
     next_number: u64,
-    /// Turn of the owner that comes last next.
+    /// Turn of the next owner that is put at the end of the order.
     next_turn: u64,
     /// Number of owners that have a command in progress.
     running_owners: usize,
@@ -77,7 +79,7 @@ struct State {
     running: usize,
     /// Data of all commands in progress.
     bytes: usize,
-    /// Owners with commands, or active until lately.
+    /// Owners that have commands, or had some recently.
     owners: BTreeMap<OwnerKey, OwnerCommands>,
     /// Owners with waiting commands and none in progress, in the order of their turns.
     waiting_idle: BTreeSet<(u64, OwnerKey)>,
@@ -109,48 +111,48 @@ struct OwnerCommands {
 struct WaitingCommand {
     bytes: usize,
     since: Instant,
-    admitted: oneshot::Sender<Result<Place, Error>>,
+    admitted: oneshot::Sender<Result<FairPermit, Error>>,
 }
 
-/// The place of a command in progress; returned when dropped.
+/// The permit of a command in progress. Returned to the queue when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FairPermit {
     queue: Arc<FairQueue>,
     owner: CommandOwner,
     bytes: usize,
     pub(super) began: Instant,
 }
 
-/// A command that waits for a place. It leaves the queue when dropped.
+/// A command that waits for a permit. It free the queue when dropped.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     queue: Arc<FairQueue>,
     owner: CommandOwner,
     number: u64,
-    pub(super) admitted: oneshot::Receiver<Result<Place, Error>>,
+    pub(super) admitted: oneshot::Receiver<Result<FairPermit, Error>>,
 }
 
-/// Places that were given to waiting commands, to be sent without the lock.
-type Grants = Vec<(oneshot::Sender<Result<Place, Error>>, Place)>;
+/// Permits for waiting commands, to be sent after the lock is released.
+type Grants = Vec<(oneshot::Sender<Result<FairPermit, Error>>, FairPermit)>;
 
 impl FairQueue {
     pub(super) fn new(limits: FairLimits) -> Arc<Self> {
         Arc::new(Self { limits, state: Mutex::default() })
     }
 
-    /// Returns a place for a command that moves `bytes`, or queues the command.
+    /// Returns a permit for a command that moves `bytes`, or queues the command.
     pub(super) fn enter(
         self: &Arc<Self>,
         owner: CommandOwner,
         bytes: usize,
         is_urgent: bool,
-    ) -> Result<Place, QueuedCommand> {
+    ) -> Result<FairPermit, QueuedCommand> {
         let (key, now) = (key_of(&owner), Instant::now());
         let mut state = self.state();
         state.enter(key, &owner, now);
         if state.may_begin(key, &self.limits, now) {
             state.begin(key, now, |_| Some((bytes, ())));
-            return Ok(Place { queue: Arc::clone(self), owner, bytes, began: now });
+            return Ok(FairPermit { queue: Arc::clone(self), owner, bytes, began: now });
         }
         let number = state.next_number;
         state.next_number += 1;
@@ -205,14 +207,15 @@ impl FairQueue {
         self.state().owners.len()
     }
 
-    /// Gives places to waiting commands as long as any may run.
+    /// Gives permits to waiting commands as long as any may run.
     fn grant(self: &Arc<Self>, state: &mut State, now: Instant) -> Grants {
         let mut grants = Vec::new();
         while let Some(key) = state.next_owner(&self.limits, now) {
             let Some((owner, bytes, admitted)) = state.begin(key, now, OwnerCommands::pop) else {
                 break;
             };
-            grants.push((admitted, Place { queue: Arc::clone(self), owner, bytes, began: now }));
+            grants
+                .push((admitted, FairPermit { queue: Arc::clone(self), owner, bytes, began: now }));
         }
         grants
     }
@@ -244,7 +247,7 @@ impl State {
         self.owners.insert(key, commands);
     }
 
-    /// Changes the commands of an owner, and its places in the orders.
+    /// Changes the commands of an owner, and its position in the orders.
     fn update<T>(
         &mut self,
         key: OwnerKey,
@@ -252,9 +255,9 @@ impl State {
         change: impl FnOnce(&mut OwnerCommands) -> T,
     ) -> Option<T> {
         let commands = self.owners.get_mut(&key)?;
-        let before = commands.place();
+        let before = commands.position();
         let changed = change(commands);
-        let after = commands.place();
+        let after = commands.position();
         if before != after {
             if commands.is_busy() != commands.busy.is_busy() {
                 self.forgotten_at.remove(&(commands.busy.forgotten_at(), key));
@@ -272,15 +275,15 @@ impl State {
     }
 
     /// Adds a waiting owner to the order of turns, or removes it.
-    fn set_order(&mut self, place: OwnerPlace, key: OwnerKey, is_added: bool) {
-        let order = match (place.is_waiting, place.is_running) {
+    fn set_order(&mut self, position: OwnerPosition, key: OwnerKey, is_added: bool) {
+        let order = match (position.is_waiting, position.is_running) {
             (false, _) => return,
             (true, false) => &mut self.waiting_idle,
             (true, true) => &mut self.waiting_running,
         };
         match is_added {
-            true => order.insert((place.turn, key)),
-            false => order.remove(&(place.turn, key)),
+            true => order.insert((position.turn, key)),
+            false => order.remove(&(position.turn, key)),
         };
     }
 
@@ -305,11 +308,11 @@ impl State {
     /// True if the owner may begin another command.
     fn may_run(&self, commands: &OwnerCommands, limits: &FairLimits, now: Instant) -> bool {
         let shared = self.running - self.running_owners.min(limits.owners_max);
-        let leaves = limits.shared_max.saturating_sub(shared);
+        let free = limits.shared_max.saturating_sub(shared);
         if commands.running == 0 {
-            return self.running_owners < limits.owners_max || leaves > 0;
+            return self.running_owners < limits.owners_max || free > 0;
         }
-        if commands.running > leaves || !self.has_room(commands, limits) {
+        if commands.running > free || !self.has_room(commands, limits) {
             return false;
         }
         let is_within = |(count_max, bytes_max): (usize, usize)| {
@@ -319,7 +322,7 @@ impl State {
             || is_within(limits.of_owner(self.busy.others(&commands.busy, now)))
     }
 
-    /// True if data of all owners leaves room for another command of this one. Data beyond the
+    /// True if data of all owners free room for another command of this one. Data beyond the
     /// limit is that of owners with more than their share.
     fn has_room(&self, commands: &OwnerCommands, limits: &FairLimits) -> bool {
         let share = limits.bytes_max / self.running_owners.max(1);
@@ -363,9 +366,9 @@ impl State {
     }
 }
 
-/// The part of an owner's state that decides in which order it is.
+/// The part of an owner's state that determines its position in the orders of owners.
 #[derive(Clone, Copy, Eq, PartialEq)]
-struct OwnerPlace {
+struct OwnerPosition {
     turn: u64,
     is_waiting: bool,
     is_running: bool,
@@ -392,13 +395,13 @@ impl OwnerCommands {
         self.running > 0 || self.waiting_count() > 0
     }
 
-    fn place(&self) -> OwnerPlace {
+    fn position(&self) -> OwnerPosition {
         let is_waiting = self.waiting_count() > 0;
-        OwnerPlace { turn: self.turn, is_waiting, is_running: self.running > 0 }
+        OwnerPosition { turn: self.turn, is_waiting, is_running: self.running > 0 }
     }
 
     /// Removes the command that comes next; returns the length of its data and its sender.
-    fn pop(&mut self) -> Option<(usize, oneshot::Sender<Result<Place, Error>>)> {
+    fn pop(&mut self) -> Option<(usize, oneshot::Sender<Result<FairPermit, Error>>)> {
         let next = self.urgent.pop_first().or_else(|| self.waiting.pop_first());
         next.map(|(_, command)| (command.bytes, command.admitted))
     }
@@ -427,15 +430,15 @@ impl Drop for QueuedCommand {
     }
 }
 
-impl Drop for Place {
+impl Drop for FairPermit {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut state = self.queue.state();
         state.end(key_of(&self.owner), self.bytes, now);
         let grants = self.queue.grant(&mut state, now);
         drop(state);
-        for (admitted, place) in grants {
-            let _ = admitted.send(Ok(place)); // a place that nobody takes is returned
+        for (admitted, permit) in grants {
+            let _ = admitted.send(Ok(permit)); // if the receiver is gone, the permit is returned
         }
     }
 }

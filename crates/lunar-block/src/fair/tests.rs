@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 const BLOCK: usize = 512;
 
-type Reading = Pin<Box<dyn Future<Output = Result<Buffer, ErrorKind>>>>;
+type ReadFuture = Pin<Box<dyn Future<Output = Result<Buffer, ErrorKind>>>>;
 
 /// A fair device whose commands hang until they are released, in a runtime.
 struct Rig {
@@ -34,10 +34,10 @@ impl Rig {
     }
 
     /// Begins a read of `bytes` by this owner.
-    fn read_bytes(&self, owner: &Arc<MemoryOwner>, bytes: usize) -> Reading {
+    fn read_bytes(&self, owner: &Arc<MemoryOwner>, bytes: usize) -> ReadFuture {
         let (device, buffer) = (Arc::clone(&self.device), self.pool.take(bytes));
         let context = IoContext::new(owner);
-        let mut read: Reading = Box::pin(async move {
+        let mut read: ReadFuture = Box::pin(async move {
             let range = BlockRange::new(0, (bytes / BLOCK) as u64);
             context.scope(device.read(range, buffer)).await.map_err(|error| error.kind)
         });
@@ -45,7 +45,7 @@ impl Rig {
         read
     }
 
-    fn read(&self, owner: &Arc<MemoryOwner>) -> Reading {
+    fn read(&self, owner: &Arc<MemoryOwner>) -> ReadFuture {
         self.read_bytes(owner, BLOCK)
     }
 
@@ -76,21 +76,21 @@ fn contract() {
     .run();
 }
 
-/// Fault: a LUN of another target had one queue for all hosts. A host with a thousand commands in
-/// it kept the eight of another host waiting. Method: all commands hang.
+/// Fault: a LUN of another target had one queue for all hosts, so eight commands of one host waited
+/// behind a thousand commands of another host. Method: all commands hang.
 #[test]
-fn commands_of_one_owner_leave_places_for_others() {
+fn one_owner_does_not_take_all_permits() {
     block_on(async {
         let rig = Rig::new();
         rig.hang(FaultOperation::Read);
         let (first, second) = (owner(), owner());
-        let many: Vec<Reading> = (0..1000).map(|_| rig.read(&first)).collect();
+        let many: Vec<ReadFuture> = (0..1000).map(|_| rig.read(&first)).collect();
         assert_eq!(rig.hanging(), 1 + COMMANDS.shared_max / 2);
         assert_eq!(rig.device.commands.waiting(), 1000 - rig.hanging());
         let before = rig.hanging();
-        let few: Vec<Reading> = (0..8).map(|_| rig.read(&second)).collect();
-        assert_eq!(rig.hanging(), before + 8, "they do not wait");
-        let others: Vec<Reading> = (0..100).map(|_| rig.read(&owner())).collect();
+        let few: Vec<ReadFuture> = (0..8).map(|_| rig.read(&second)).collect();
+        assert_eq!(rig.hanging(), before + 8, "commands of the second owner do not wait");
+        let others: Vec<ReadFuture> = (0..100).map(|_| rig.read(&owner())).collect();
         assert_eq!(rig.device.commands.running(), COMMANDS.owners_max + COMMANDS.shared_max);
         assert_eq!(rig.hanging(), COMMANDS.owners_max + COMMANDS.shared_max);
         drop((many, few, others));
@@ -101,15 +101,15 @@ fn commands_of_one_owner_leave_places_for_others() {
 /// the commands of the other owner do not wait behind them in the device; the queue serves the
 /// owners alternately.
 #[test]
-fn owners_take_turns() {
+fn owners_are_served_alternately() {
     block_on(async {
         let rig = Rig::new();
         rig.hang(FaultOperation::Read);
         let (first, second) = (owner(), owner());
         let few = rig.read(&second);
-        let mut many: Vec<Reading> = (0..100).map(|_| rig.read(&first)).collect();
+        let mut many: Vec<ReadFuture> = (0..100).map(|_| rig.read(&first)).collect();
         assert_eq!(rig.hanging(), 1 + COMMANDS.contended_max);
-        let more: Vec<Reading> = (0..100).map(|_| rig.read(&second)).collect();
+        let more: Vec<ReadFuture> = (0..100).map(|_| rig.read(&second)).collect();
         assert_eq!(rig.hanging(), 2 * COMMANDS.contended_max);
         // When the commands in progress have ended, the next commands of both owners begin.
         rig.faults.release();
@@ -121,17 +121,17 @@ fn owners_take_turns() {
     });
 }
 
-/// Takes places for commands of this owner until none is free.
-fn fill(queue: &Arc<FairQueue>, owner: &Arc<MemoryOwner>, places: &mut VecDeque<Place>) {
-    places.extend(std::iter::from_fn(|| queue.enter(Some(Arc::clone(owner)), 512, false).ok()));
+/// Takes permits for commands of this owner until none is free.
+fn fill(queue: &Arc<FairQueue>, owner: &Arc<MemoryOwner>, permits: &mut VecDeque<FairPermit>) {
+    permits.extend(std::iter::from_fn(|| queue.enter(Some(Arc::clone(owner)), 512, false).ok()));
 }
 
-/// Fault: eight hosts that always had maps waiting occupied all places of owners forever, and a
-/// ninth host got none. Goal: if there are more owners than places, each owner gets a place in
-/// turn.
+/// Fault: eight hosts that always had allocation queries waiting held all permits for first commands
+/// forever, and a ninth host got none. Goal: if there are more owners than permits, each owner gets
+/// a permit in turn.
 #[test]
-fn owners_do_not_keep_their_places() {
-    for (limits, owners) in [(MAPS, 9), (MAPS, 40), (COMMANDS, 150)] {
+fn owners_do_not_keep_their_permits() {
+    for (limits, owners) in [(ALLOCATION_QUERIES, 9), (ALLOCATION_QUERIES, 40), (COMMANDS, 150)] {
         let queue = FairQueue::new(limits);
         let owners: Vec<_> = (0..owners).map(|_| owner()).collect();
         let (mut running, mut waiting) = (VecDeque::new(), Vec::new());
@@ -140,7 +140,7 @@ fn owners_do_not_keep_their_places() {
             let entered = queue.enter(Some(Arc::clone(&owners[at])), 0, false);
             entered.map_or_else(
                 |queued| waiting.push((at, queued)),
-                |place| running.push_back((at, place)),
+                |permit| running.push_back((at, permit)),
             );
         };
         for at in 0..owners.len() {
@@ -149,10 +149,10 @@ fn owners_do_not_keep_their_places() {
         // The commands end in the order in which they began, and a new one follows each.
         for _ in 0..20 * owners.len() {
             assert!(queue.running() <= limits.owners_max + limits.shared_max);
-            let (at, place) = running.pop_front().unwrap();
+            let (at, permit) = running.pop_front().unwrap();
             *counts.entry(at).or_insert(0) += 1;
             enter(at, &mut running, &mut waiting);
-            drop(place);
+            drop(permit);
             waiting.retain_mut(|(at, queued)| {
                 let Ok(admitted) = queued.admitted.try_recv() else { return true };
                 running.push_back((*at, admitted.unwrap()));
@@ -167,9 +167,9 @@ fn owners_do_not_keep_their_places() {
 /// Fault: a host with eleven reads a second made the device count as contended for all others all
 /// the time: their limit fell from 41 commands to 16, and a host that used a LUN with 10 ms of
 /// latency reached 39 % of its former reads. Goal: the limit of an owner depends on the share of
-/// time in which other owners have commands, and these always find a free place.
+/// time in which other owners have commands, and these always find a free permit.
 #[test]
-fn owners_that_seldom_use_the_device_limit_others_little() {
+fn rarely_active_owners_limit_others_little() {
     let alone_max = 1 + COMMANDS.shared_max / 2;
     for (busy, idle, range) in [(10, 90, 37..alone_max), (50, 50, 28..37), (100, 1, 26..28)] {
         block_on(async {
@@ -177,21 +177,21 @@ fn owners_that_seldom_use_the_device_limit_others_little() {
             let (heavy, light) = (owner(), owner());
             let millis = std::time::Duration::from_millis;
             for _ in 0..20 {
-                let place = queue.enter(Some(Arc::clone(&light)), 512, false).unwrap();
+                let permit = queue.enter(Some(Arc::clone(&light)), 512, false).unwrap();
                 tokio::time::advance(millis(busy)).await;
-                drop(place);
+                drop(permit);
                 tokio::time::advance(millis(idle)).await;
             }
-            let mut places = VecDeque::new();
-            let place = queue.enter(Some(Arc::clone(&light)), 512, false);
+            let mut permits = VecDeque::new();
+            let permit = queue.enter(Some(Arc::clone(&light)), 512, false);
             tokio::time::advance(millis(busy / 2)).await;
-            fill(&queue, &heavy, &mut places);
-            assert!(range.contains(&places.len()), "{busy} ms: {}", places.len());
+            fill(&queue, &heavy, &mut permits);
+            assert!(range.contains(&permits.len()), "{busy} ms: {}", permits.len());
             assert!(queue.enter(Some(Arc::clone(&light)), 512, false).is_ok());
-            drop(place);
+            drop(permit);
             tokio::time::advance(millis(1000)).await;
-            fill(&queue, &heavy, &mut places);
-            assert_eq!(places.len(), alone_max, "the other owner is gone");
+            fill(&queue, &heavy, &mut permits);
+            assert_eq!(permits.len(), alone_max, "the other owner has been idle for a second");
         });
     }
 }
@@ -202,30 +202,30 @@ fn owners_that_seldom_use_the_device_limit_others_little() {
 /// depend on durations. Method: one owner always has one command in progress, which takes 1 ms or
 /// 20 ms; another one begins as many as the limit allows.
 #[test]
-fn limits_do_not_follow_the_times_of_commands() {
+fn limits_do_not_depend_on_command_durations() {
     block_on(async {
         let queue = FairQueue::new(COMMANDS);
         let (heavy, light) = (owner(), owner());
         let begin = || queue.enter(Some(Arc::clone(&light)), 512, false).unwrap();
-        let (mut place, mut places) = (begin(), VecDeque::new());
+        let (mut permit, mut permits) = (begin(), VecDeque::new());
         for step in 0..400 {
-            fill(&queue, &heavy, &mut places);
-            assert_eq!(places.len(), COMMANDS.contended_max, "step {step}");
+            fill(&queue, &heavy, &mut permits);
+            assert_eq!(permits.len(), COMMANDS.contended_max, "step {step}");
             let millis = if step / 100 % 2 == 0 { 1 } else { 20 };
             tokio::time::advance(std::time::Duration::from_millis(millis)).await;
-            drop(place);
-            place = begin();
-            places.pop_front();
+            drop(permit);
+            permit = begin();
+            permits.pop_front();
         }
     });
 }
 
 /// Fault: a host that always had one command in progress, however short, reduced the limit of
 /// another host from 41 commands to 16. Goal: the limits under contention are more than half of the
-/// limits without it.
+/// limits without contention.
 #[test]
-fn limits_beside_others_are_more_than_half() {
-    for limits in [COMMANDS, MAPS] {
+fn contended_limits_are_more_than_half_of_uncontended_limits() {
+    for limits in [COMMANDS, ALLOCATION_QUERIES] {
         let alone_max = 1 + limits.shared_max / 2;
         assert!(2 * limits.contended_max > alone_max, "{limits:?}");
         assert!(2 * limits.contended_bytes_max > limits.owner_bytes_max, "{limits:?}");
@@ -239,16 +239,16 @@ fn data_in_progress_is_limited() {
         let rig = Rig::new();
         rig.hang(FaultOperation::Read);
         let (first, second) = (owner(), owner());
-        let many: Vec<Reading> = (0..100).map(|_| rig.read_bytes(&first, 1 << 20)).collect();
+        let many: Vec<ReadFuture> = (0..100).map(|_| rig.read_bytes(&first, 1 << 20)).collect();
         assert_eq!(rig.hanging(), COMMANDS.owner_bytes_max >> 20);
-        let long: Vec<Reading> = (0..2).map(|_| rig.read_bytes(&second, 16 << 20)).collect();
+        let long: Vec<ReadFuture> = (0..2).map(|_| rig.read_bytes(&second, 16 << 20)).collect();
         assert_eq!(rig.hanging(), (COMMANDS.owner_bytes_max >> 20) + 1);
         drop((many, long));
 
         let rig = Rig::new();
         rig.hang(FaultOperation::Read);
         let other = rig.read(&second);
-        let many: Vec<Reading> = (0..100).map(|_| rig.read_bytes(&first, 1 << 20)).collect();
+        let many: Vec<ReadFuture> = (0..100).map(|_| rig.read_bytes(&first, 1 << 20)).collect();
         assert_eq!(rig.hanging(), 1 + (COMMANDS.contended_bytes_max >> 20));
         drop((other, many));
     });
@@ -258,21 +258,21 @@ fn data_in_progress_is_limited() {
 /// only one command at a time, even one of 4 KiB. Goal: while much data is in progress, an owner
 /// may begin commands within an even share of the limit.
 #[test]
-fn long_commands_leave_small_ones_their_share() {
+fn owners_may_use_their_share_beside_long_commands() {
     block_on(async {
         let rig = Rig::new();
         rig.hang(FaultOperation::Read);
         let heavy: Vec<_> = (0..4).map(|_| owner()).collect();
-        let long: Vec<Reading> = heavy
+        let long: Vec<ReadFuture> = heavy
             .iter()
             .flat_map(|owner| [(); 2].map(|()| rig.read_bytes(owner, 8 << 20)))
             .collect();
         assert_eq!(rig.hanging(), heavy.len(), "{} MiB", COMMANDS.bytes_max >> 20);
         let small = owner();
-        let many: Vec<Reading> = (0..100).map(|_| rig.read(&small)).collect();
+        let many: Vec<ReadFuture> = (0..100).map(|_| rig.read(&small)).collect();
         assert_eq!(rig.hanging(), heavy.len() + COMMANDS.contended_max);
         let bulk = owner();
-        let pieces: Vec<Reading> = (0..100).map(|_| rig.read_bytes(&bulk, 1 << 20)).collect();
+        let pieces: Vec<ReadFuture> = (0..100).map(|_| rig.read_bytes(&bulk, 1 << 20)).collect();
         let share = COMMANDS.bytes_max / 6;
         let begun = rig.hanging() - heavy.len() - COMMANDS.contended_max;
         assert_eq!(begun, COMMANDS.contended_bytes_max.min(share).div_ceil(1 << 20));
@@ -280,7 +280,7 @@ fn long_commands_leave_small_ones_their_share() {
     });
 }
 
-/// Goal: a waiting command that is dropped leaves the queue; one in progress keeps its place until
+/// Goal: a waiting command that is dropped leaves the queue; one in progress keeps its permit until
 /// the inner device has completed it.
 #[test]
 fn dropped_commands() {
@@ -288,15 +288,19 @@ fn dropped_commands() {
         let rig = Rig::new();
         rig.hang(FaultOperation::Read);
         let owner = owner();
-        let many: Vec<Reading> = (0..100).map(|_| rig.read(&owner)).collect();
+        let many: Vec<ReadFuture> = (0..100).map(|_| rig.read(&owner)).collect();
         let running = rig.hanging();
         drop(many);
         rig.settle().await;
         assert_eq!(rig.device.commands.waiting(), 0);
-        assert_eq!(rig.hanging(), running, "the inner device still works on them");
+        assert_eq!(rig.hanging(), running, "the inner device still works on the dropped commands");
         assert_eq!(rig.device.commands.running(), running);
         let later = rig.read(&owner);
-        assert_eq!(rig.device.commands.waiting(), 1, "their places are in use");
+        assert_eq!(
+            rig.device.commands.waiting(),
+            1,
+            "the dropped commands still hold their permits"
+        );
         rig.faults.heal();
         rig.faults.release();
         rig.settle().await;
@@ -324,7 +328,7 @@ fn waiting_changes_can_be_cancelled() {
             writes.push((context, write));
         }
         let running = rig.hanging();
-        assert!(!writes[0].0.cancel(), "it is at the inner device");
+        assert!(!writes[0].0.cancel(), "the write is in progress at the inner device");
         assert!(writes[running].0.cancel());
         assert!(writes[99].0.cancel());
         let (_, mut last) = writes.remove(98);
@@ -341,33 +345,33 @@ fn waiting_changes_can_be_cancelled() {
     });
 }
 
-/// A `ForeignWaiters` whose answer a test sets.
+/// A `ForeignWaiters` whose result a test sets.
 #[derive(Debug, Default)]
-struct Switch(std::sync::atomic::AtomicBool);
+struct SettableWaiters(std::sync::atomic::AtomicBool);
 
-impl crate::ForeignWaiters for Switch {
+impl crate::ForeignWaiters for SettableWaiters {
     fn are_waiting(&self) -> bool {
         self.0.load(std::sync::atomic::Ordering::SeqCst)
     }
 }
 
-/// Goal: a command that others wait for comes before the others of its owner, also if it becomes
-/// urgent while it waits.
+/// Goal: a command for which other owners wait comes before the other commands of its owner, also
+/// if it becomes urgent while it waits.
 #[test]
 fn urgent_commands_come_first() {
     block_on(async {
         let rig = Rig::new();
         rig.hang(FaultOperation::Read);
         let owner = owner();
-        let mut many: Vec<Reading> = (0..100).map(|_| rig.read(&owner)).collect();
+        let mut many: Vec<ReadFuture> = (0..100).map(|_| rig.read(&owner)).collect();
         let running = rig.hanging();
-        let (switch, device, buffer) =
-            (Arc::<Switch>::default(), Arc::clone(&rig.device), rig.pool.take(BLOCK));
-        let context = IoContext::with_foreign_waiters(&owner, Some(Arc::clone(&switch) as _));
+        let (waiters, device, buffer) =
+            (Arc::<SettableWaiters>::default(), Arc::clone(&rig.device), rig.pool.take(BLOCK));
+        let context = IoContext::with_foreign_waiters(&owner, Some(Arc::clone(&waiters) as _));
         let read = context.scope(device.read(BlockRange::new(0, 1), buffer));
         let mut read = std::pin::pin!(read);
         assert!(read.as_mut().now_or_never().is_none());
-        switch.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        waiters.0.store(true, std::sync::atomic::Ordering::SeqCst);
         assert!(read.as_mut().now_or_never().is_none());
         rig.faults.heal();
         rig.faults.release();
@@ -378,15 +382,15 @@ fn urgent_commands_come_first() {
     });
 }
 
-/// Goal: when a command fails because the device was unreachable for the whole time that the
-/// command waits, queued commands that have waited as long fail too, and later ones do not.
+/// Goal: when a command fails because the device was unreachable for as long as the command could
+/// wait, queued commands that have waited as long also fail, and later ones do not.
 #[test]
-fn commands_fail_that_waited_as_long_as_one_that_failed() {
+fn queued_commands_fail_with_one_that_waited_no_longer() {
     block_on(async {
         let rig = Rig::new();
         rig.hang(FaultOperation::Read);
         let first = owner();
-        let mut many: Vec<Reading> = (0..100).map(|_| rig.read(&first)).collect();
+        let mut many: Vec<ReadFuture> = (0..100).map(|_| rig.read(&first)).collect();
         let running = rig.hanging();
         rig.faults.heal();
         let disconnected =
@@ -400,18 +404,18 @@ fn commands_fail_that_waited_as_long_as_one_that_failed() {
         assert!(kinds.iter().all(|read| matches!(read, Err(ErrorKind::Disconnected))));
         assert_eq!(rig.device.commands.waiting(), 0);
         let seen = rig.faults.seen(FaultOperation::Read);
-        assert!(seen < 100, "{seen} commands were sent: the others failed without");
+        assert!(seen < 100, "{seen} commands were sent; queued ones must fail unsent");
     });
 }
 
-/// A device with a count of lost writes.
+/// A device with a settable count of lost writes.
 #[derive(Debug)]
-struct Losing {
+struct LosingDevice {
     inner: Arc<FaultDevice>,
     losses: std::sync::atomic::AtomicU64,
 }
 
-impl BlockDevice for Losing {
+impl BlockDevice for LosingDevice {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -442,12 +446,12 @@ impl BlockDevice for Losing {
 
 /// Goal: a flush that waits while a loss is reported to another flush fails as well.
 #[test]
-fn a_loss_while_a_flush_waits_fails_it() {
+fn waiting_flushes_fail_after_a_loss() {
     block_on(async {
         let rig = Rig::new();
         rig.hang(FaultOperation::Flush);
-        let losing = Arc::new(Losing { inner: Arc::clone(&rig.faults), losses: 0.into() });
-        let device = FairDevice::new(Arc::<Losing>::clone(&losing));
+        let losing = Arc::new(LosingDevice { inner: Arc::clone(&rig.faults), losses: 0.into() });
+        let device = FairDevice::new(Arc::<LosingDevice>::clone(&losing));
         let mut flushes: Vec<_> = (0..100).map(|_| device.flush()).collect();
         for flush in &mut flushes {
             assert!(flush.now_or_never().is_none());
@@ -462,33 +466,34 @@ fn a_loss_while_a_flush_waits_fails_it() {
     });
 }
 
-/// Goal: maps have their own limit and use no places of other commands.
+/// Goal: allocation queries have their own limit and use no permits of other commands.
 #[test]
-fn maps_do_not_delay_other_commands() {
+fn allocation_queries_do_not_delay_other_commands() {
     block_on(async {
         let rig = Rig::new();
         rig.hang(FaultOperation::Status);
         let owner = owner();
-        let mut maps = HashMap::new();
+        let mut queries = HashMap::new();
         for number in 0..1000 {
             let (context, device) = (IoContext::new(&owner), Arc::clone(&rig.device));
-            let mut map = Box::pin(async move {
+            let mut query = Box::pin(async move {
                 let status = device.sparse().unwrap().status(BlockRange::new(0, 1), 1);
                 context.scope(status).await.map(drop)
             });
-            assert!((&mut map).now_or_never().is_none());
-            maps.insert(number, map);
+            assert!((&mut query).now_or_never().is_none());
+            queries.insert(number, query);
         }
-        assert_eq!(rig.hanging(), 1 + MAPS.shared_max / 2);
+        assert_eq!(rig.hanging(), 1 + ALLOCATION_QUERIES.shared_max / 2);
         let buffer = rig.pool.take(BLOCK);
         let context = IoContext::new(&owner);
         let read = context.scope(rig.device.read(BlockRange::new(0, 1), buffer));
-        read.now_or_never().expect("it does not wait").unwrap();
-        drop(maps);
+        read.now_or_never().expect("the read does not wait").unwrap();
+        drop(queries);
     });
 }
 
-/// Fault: a command that waited in a remote disk took twice the 4 KiB that a server charges for it.
+/// Fault: a command that waited in a remote disk used 8 KiB, twice the memory that a server reserves
+/// for it.
 #[test]
 fn waiting_commands_are_small() {
     let rig = Rig::new();
@@ -504,7 +509,7 @@ fn waiting_commands_are_small() {
     assert!(sizes.iter().all(|bytes| *bytes <= 512), "{sizes:?}");
 }
 
-/// Fault: a clear counted as no data, so one owner could have dozens of long ones in progress.
+/// Fault: clears did not count as data, so one owner could have dozens of long ones in progress.
 /// Goal: a clear counts as data of its length, up to a limit.
 #[test]
 fn clears_count_as_data() {

@@ -54,7 +54,7 @@ impl Backing {
 }
 
 impl BackingProbe for Backing {
-    fn look(&self) -> io::Result<BackingState> {
+    fn read_state(&self) -> io::Result<BackingState> {
         let disk_bytes = self.lock_size();
         let metadata = self.file.metadata()?;
         let file_bytes = match self.identity {

@@ -83,12 +83,12 @@ impl PieceSize {
 /// Separates inline transfers from pieces of clears and from writes of workers, and makes clears
 /// leave time to waiting transfers.
 #[derive(Debug, Default)]
-pub(super) struct ClearGate {
+pub(super) struct ClearCoordinator {
     /// Number of pieces and of writes of workers that are with the system.
     pieces: AtomicUsize,
-    inline: AtomicUsize,
+    inline_transfers: AtomicUsize,
     /// Number of transfers of workers and rings, which may wait for the lock.
-    others: AtomicUsize,
+    queued_transfers: AtomicUsize,
     /// Nanoseconds for which pieces have held the file's lock since the last pause.
     held_nanos: AtomicU64,
     /// Number of pauses so far.
@@ -105,15 +105,15 @@ impl Drop for CountGuard<'_> {
     }
 }
 
-impl ClearGate {
+impl ClearCoordinator {
     /// Returns a guard for an inline transfer; `None` if the transfer would wait for the end of a
     /// piece.
     pub(super) fn try_inline(&self) -> Option<CountGuard<'_>> {
         for _ in 0..INLINE_TRIES_MAX {
-            if !self.is_closed() {
-                self.inline.fetch_add(1, SeqCst);
-                let guard = CountGuard(&self.inline);
-                if !self.is_closed() {
+            if !self.is_piece_in_progress() {
+                self.inline_transfers.fetch_add(1, SeqCst);
+                let guard = CountGuard(&self.inline_transfers);
+                if !self.is_piece_in_progress() {
                     return Some(guard);
                 }
             }
@@ -123,10 +123,10 @@ impl ClearGate {
     }
 
     /// Returns a guard to hold while a piece is with the system.
-    pub(super) fn piece(&self) -> CountGuard<'_> {
+    pub(super) fn begin_piece(&self) -> CountGuard<'_> {
         self.pieces.fetch_add(1, SeqCst);
         for _ in 0..PIECE_TRIES_MAX {
-            if self.inline.load(SeqCst) == 0 {
+            if self.inline_transfers.load(SeqCst) == 0 {
                 break;
             }
             std::thread::yield_now();
@@ -136,29 +136,29 @@ impl ClearGate {
 
     /// Returns a guard to hold while a write of a worker is with the system: an inline write would
     /// wait for the lock of the file until that write has ended.
-    pub(super) fn worker_write(&self) -> CountGuard<'_> {
-        self.piece()
+    pub(super) fn begin_worker_write(&self) -> CountGuard<'_> {
+        self.begin_piece()
     }
 
     /// Returns true while a piece or a write of a worker is with the system.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(super) fn is_piece_in_progress(&self) -> bool {
         self.pieces.load(SeqCst) > 0
     }
 
     /// Counts a transfer of a worker or ring that is queued.
-    pub(super) fn begin(&self) {
-        self.others.fetch_add(1, SeqCst);
+    pub(super) fn begin_transfer(&self) {
+        self.queued_transfers.fetch_add(1, SeqCst);
     }
 
     /// Removes a transfer of a worker or ring that has ended or was dropped before it began.
-    pub(super) fn end(&self) {
-        self.others.fetch_sub(1, SeqCst);
+    pub(super) fn end_transfer(&self) {
+        self.queued_transfers.fetch_sub(1, SeqCst);
     }
 
     /// Pauses before a piece if transfers wait for the lock and pieces have held it for long.
     pub(super) fn pause(&self) {
         let held = Duration::from_nanos(self.held_nanos.load(SeqCst));
-        if held < HELD_TIME_MAX || self.others.load(SeqCst) == 0 {
+        if held < HELD_TIME_MAX || self.queued_transfers.load(SeqCst) == 0 {
             return;
         }
         #[cfg(test)]

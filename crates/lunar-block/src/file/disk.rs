@@ -1,7 +1,7 @@
 //! Blocking operations on a file: done inline if they are quick, by a worker otherwise.
 
 use super::backing::Backing;
-use super::clear::ClearGate;
+use super::clear::ClearCoordinator;
 use super::direct::DirectAlignment;
 use super::inline_writes::DiskWrites;
 use super::ranges::{ByteRangeGuard, RangeLock};
@@ -54,7 +54,7 @@ pub(super) struct Disk {
     /// Pool for transfers that are not aligned for direct I/O, and for zeroes.
     pub(super) bounce: OnceLock<BufferPool>,
     pub(super) writes: Arc<DiskWrites>,
-    pub(super) clear_gate: ClearGate,
+    pub(super) clears: ClearCoordinator,
     pub(super) backing: Arc<Backing>,
 }
 
@@ -78,8 +78,8 @@ impl Disk {
         {
             return Ok(0);
         }
-        let gate = self.reads_take_lock().then(|| self.clear_gate.try_inline());
-        if matches!(gate, Some(None)) {
+        let inline = self.reads_take_lock().then(|| self.clears.try_inline());
+        if matches!(inline, Some(None)) {
             return Ok(0);
         }
         let Some(_guard) = self.try_range(bytes, false) else { return Ok(0) };
@@ -105,13 +105,13 @@ impl Disk {
 
     /// Returns true when a read by a ring would wait, and make the core wait.
     pub(super) fn ring_would_wait(&self) -> bool {
-        self.reads_take_lock() && self.clear_gate.is_closed()
+        self.reads_take_lock() && self.clears.is_piece_in_progress()
     }
 
     /// Creates the guard of a worker's transfer, to be held from queueing until it ends or is
     /// dropped.
     pub(super) fn transfer(self: &Arc<Self>) -> TransferGuard {
-        self.clear_gate.begin();
+        self.clears.begin_transfer();
         TransferGuard(Arc::clone(self))
     }
 
@@ -143,7 +143,7 @@ impl Disk {
             return Ok(false);
         }
         let Some(_guard) = self.try_range(bytes, true) else { return Ok(false) };
-        let Some(_gate) = self.clear_gate.try_inline() else { return Ok(false) };
+        let Some(_inline_guard) = self.clears.try_inline() else { return Ok(false) };
         self.check_still_within(bytes)?;
         let disk_bytes = self.geometry().size_bytes();
         let Some(_inline) = self.writes.try_inline(from.len(), disk_bytes) else {
@@ -172,7 +172,7 @@ impl Disk {
                 let _guard = self.ranges.lock(bytes, true);
                 self.check_still_within(bytes)?;
                 // An inline write would wait for the lock of the file, which this write holds.
-                let _gate = self.writes_compute().then(|| self.clear_gate.worker_write());
+                let _clear_guard = self.writes_compute().then(|| self.clears.begin_worker_write());
                 let _write = self.writes.begin(from.len(), self.geometry().size_bytes());
                 write(&self.file, from, bytes.start)
             }
@@ -219,7 +219,7 @@ impl Disk {
         exclusive: bool,
     ) -> Option<HeldRange> {
         let id = self.ranges.try_lock(bytes, exclusive)?.into_id();
-        self.clear_gate.begin();
+        self.clears.begin_transfer();
         Some(HeldRange { disk: Arc::clone(self), id })
     }
 
@@ -249,7 +249,7 @@ impl HeldRange {
 impl Drop for HeldRange {
     fn drop(&mut self) {
         self.disk.ranges.release(self.id);
-        self.disk.clear_gate.end();
+        self.disk.clears.end_transfer();
     }
 }
 
@@ -258,7 +258,7 @@ pub(super) struct TransferGuard(Arc<Disk>);
 
 impl Drop for TransferGuard {
     fn drop(&mut self) {
-        self.0.clear_gate.end();
+        self.0.clears.end_transfer();
     }
 }
 

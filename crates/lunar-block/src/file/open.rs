@@ -1,7 +1,7 @@
 //! Opens a backing file or block device, or creates it; checks and locks it.
 
 use super::backing::Backing;
-use super::clear::ClearGate;
+use super::clear::ClearCoordinator;
 use super::direct::DirectAlignment;
 use super::disk::{Disk, InlineRead};
 use super::inline_writes::FileSystems;
@@ -372,7 +372,7 @@ impl<'a> Opening<'a> {
             ranges: RangeLock::default(),
             bounce: OnceLock::new(),
             writes,
-            clear_gate: ClearGate::default(),
+            clears: ClearCoordinator::default(),
             backing,
             file,
         };

@@ -132,13 +132,13 @@ impl Disk {
         bytes.start = start;
         while bytes.start < end {
             let piece = bytes.start..self.piece_end(bytes.start..end, size);
-            self.clear_gate.pause();
-            let gate = self.clear_gate.piece();
+            self.clears.pause();
+            let guard = self.clears.begin_piece();
             let began = Instant::now();
             clear(&piece)?;
             let took = began.elapsed();
-            drop(gate);
-            self.clear_gate.count_held(took);
+            drop(guard);
+            self.clears.count_held(took);
             size.adapt(piece.end - piece.start, took);
             bytes.start = piece.end;
             if bytes.start < end && must_stop() {

@@ -123,7 +123,7 @@ fn contract_on_small_file_system_blocks() {
     let scratch = Scratch::new();
     let image = scratch.0.join("image");
     std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
-    crate::common::must("mkfs.ext4", &["-q", "-b", "1024", image.to_str().unwrap()]);
+    crate::common::run_checked("mkfs.ext4", &["-q", "-b", "1024", image.to_str().unwrap()]);
     let Some(disk) = Loop::new(&image, 512, test) else { return };
     let ext4 = ["-t", "ext4", disk.0.to_str().unwrap()];
     let Some(mounted) = Mounted::new(&scratch, &ext4, test) else { return };
@@ -151,7 +151,7 @@ fn mounted_is_refused() {
     let backing = scratch.0.join("backing.img");
     std::fs::File::create(&backing).unwrap().set_len(16 << 20).unwrap();
     let Some(disk) = Loop::new(&backing, 512, "mounted_is_refused") else { return };
-    crate::common::must("mkfs.ext4", &["-q", disk.0.to_str().unwrap()]);
+    crate::common::run_checked("mkfs.ext4", &["-q", disk.0.to_str().unwrap()]);
     let ext4 = ["-t", "ext4", disk.0.to_str().unwrap()];
     let Some(mounted) = Mounted::new(&scratch, &ext4, "mounted_is_refused") else { return };
     assert!(crate::common::refused(options(&disk.0, None)).contains("in use"), "mounted");

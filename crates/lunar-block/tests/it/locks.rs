@@ -1,6 +1,6 @@
 //! A served file is served only once; QEMU and Lunar respect each other's locks.
 
-use crate::common::{Scratch, block_on, has_program, must, open, options, refused, run};
+use crate::common::{Scratch, block_on, has_program, open, options, refused, run, run_checked};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, FileDevice, FileOptions, file_identity};
 use std::io::{BufRead, BufReader, Write};
@@ -81,10 +81,10 @@ fn qemu_does_not_open_served_files() {
     drop(device);
     let read_only = FileOptions { read_only: true, ..options(&path, None) };
     let device = FileDevice::open(read_only).unwrap();
-    must("qemu-img", &["convert", "-f", "raw", "-O", "raw", file, copy]);
+    run_checked("qemu-img", &["convert", "-f", "raw", "-O", "raw", file, copy]);
     refuses("qemu-io", &write);
     drop(device);
-    must("qemu-io", &write);
+    run_checked("qemu-io", &write);
     assert_eq!(crate::common::read_block(&open(&path), 0), [1; 512]);
 }
 

@@ -5,7 +5,7 @@ use super::named_limits::NamedLimits;
 use super::virtual_lun::StorageConfig;
 use crate::device_url::{DeviceOptions, DeviceUrl, IdentitySource};
 use lunar_initiator::Chap;
-use lunar_iscsi::login::ChapDemand;
+use lunar_iscsi::login::ChapRequirement;
 use lunar_iscsi::text::Offer;
 use lunar_target::{Access, CacheMode, ChapEntry, InitiatorLimit, Limit, OutOfSpace, Portal};
 use std::net::SocketAddr;
@@ -147,7 +147,7 @@ pub struct ChapConfig {
     /// Applies only to this initiator name.
     pub initiator: Option<String>,
     /// The required credentials.
-    pub demand: ChapDemand,
+    pub requirement: ChapRequirement,
     /// File of the initiator's secret; `None`: the environment.
     pub secret_file: Option<PathBuf>,
     /// The file of the target's own secret.
@@ -159,13 +159,13 @@ pub struct ChapConfig {
 impl ChapConfig {
     /// The credentials for a login to another target.
     pub fn credentials(&self) -> Chap {
-        let ChapDemand { algorithms, initiator, target } = self.demand.clone();
+        let ChapRequirement { algorithms, initiator, target } = self.requirement.clone();
         Chap { algorithms, initiator, target }
     }
 
     /// Converts to the form that the server uses.
     pub fn entry(&self) -> ChapEntry {
-        ChapEntry { initiator: self.initiator.clone(), demand: self.demand.clone() }
+        ChapEntry { initiator: self.initiator.clone(), requirement: self.requirement.clone() }
     }
 }
 

@@ -144,7 +144,7 @@ impl NamedLimits {
                 Unit::Count => Value::Number,
                 Unit::Bytes => Value::Size,
             };
-            Setting::or(limit.key, (limit.get)(self), (limit.get)(&usual), value)
+            Setting::with_default(limit.key, (limit.get)(self), (limit.get)(&usual), value)
         };
         NAMED_LIMITS.iter().map(setting).collect()
     }

@@ -5,7 +5,7 @@ use super::model::ChapConfig;
 use super::resolve::Resolver;
 use crate::Failure;
 use crate::secrets::{self, Lengths};
-use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
+use lunar_iscsi::login::{ChapAlgorithm, ChapRequirement, Credential, Secret};
 use toml::de::DeValue;
 
 /// Reads `chap` of a target: one table for all initiators, or a list with one table for each.
@@ -21,7 +21,7 @@ pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -
         let mut reader = TableReader::new(inner, item.span(), "chap");
         let initiator = reader.string("initiator", &mut resolver.problems);
         let initiator = initiator.map(|name| resolver.initiator(name).value);
-        let read = demand(&mut reader, resolver);
+        let read = read_requirement(&mut reader, resolver);
         reader.finish(&[], &mut resolver.problems);
         if entries.iter().any(|entry| entry.initiator == initiator) {
             let hint = "use a different initiator in each: only the first matching credential is \
@@ -41,9 +41,9 @@ pub fn discovery_chap(
     resolver: &mut Resolver<'_>,
 ) -> Option<ChapConfig> {
     let mut reader = table.table("chap", &mut resolver.problems)?;
-    let demand = demand(&mut reader, resolver);
+    let chap = read_requirement(&mut reader, resolver);
     reader.finish(&[], &mut resolver.problems);
-    demand
+    chap
 }
 
 /// Reads the credentials for the login to the target of a remote LUN.
@@ -57,21 +57,24 @@ pub fn login_chap(
     let read = credentials(&mut reader, resolver);
     reader.finish(&[], &mut resolver.problems);
     let (chap, own_span) = read?;
-    if let (Some(own), Some(span)) = (&chap.demand.target, own_span)
+    if let (Some(own), Some(span)) = (&chap.requirement.target, own_span)
         && let Err(Failure { what, hint, .. }) =
-            secrets::check_mutual(&chap.demand.initiator.secret, &own.secret)
+            secrets::check_mutual(&chap.requirement.initiator.secret, &own.secret)
     {
         resolver.problems.add(&span, what, hint);
     }
     Some(Located { value: chap, span })
 }
 
-fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<ChapConfig> {
+fn read_requirement(
+    reader: &mut TableReader<'_, '_>,
+    resolver: &mut Resolver<'_>,
+) -> Option<ChapConfig> {
     let (chap, own_span) = credentials(reader, resolver)?;
-    if let (Some(own), Some(span)) = (&chap.demand.target, own_span) {
+    if let (Some(own), Some(span)) = (&chap.requirement.target, own_span) {
         resolver.own_secrets.push(Located { value: own.secret.clone(), span });
     }
-    resolver.initiator_secrets.push(chap.demand.initiator.secret.clone());
+    resolver.initiator_secrets.push(chap.requirement.initiator.secret.clone());
     Some(chap)
 }
 
@@ -106,7 +109,7 @@ fn credentials(
     let initiator = Credential { user: user?.value, secret: of_initiator? };
     let chap = ChapConfig {
         initiator: None,
-        demand: ChapDemand { algorithms, initiator, target },
+        requirement: ChapRequirement { algorithms, initiator, target },
         secret_file: secret_file.map(|file| resolver.path(&file.value)),
         mutual_secret_file: mutual_file.map(|file| resolver.path(&file.value)),
         allow_short_secrets: short,

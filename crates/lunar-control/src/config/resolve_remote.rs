@@ -108,7 +108,7 @@ impl RemoteLunKeys {
                 (&chap.span, "`device_chap` is only for a remote LUN", hint.to_owned())
             }
             Some(chap)
-                if url_user.is_some_and(|user| *user != chap.value.demand.initiator.user) =>
+                if url_user.is_some_and(|user| *user != chap.value.requirement.initiator.user) =>
             {
                 let what = "the user differs from that in the URL of the device";
                 (&chap.span, what, "omit the user in the URL".to_owned())

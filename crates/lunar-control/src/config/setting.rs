@@ -121,7 +121,8 @@ impl Setting {
         Self::optional(key, (!items.is_empty()).then_some(Value::List(items)))
     }
 
-    pub(super) fn or<T: PartialEq>(
+    /// Creates a setting that has the value `is` now, and `default` if the file omits the key.
+    pub(super) fn with_default<T: PartialEq>(
         key: &'static str,
         is: T,
         default: T,

@@ -15,22 +15,22 @@ use std::path::PathBuf;
 
 fn chap_value(chap: &ChapConfig) -> Value {
     let mut table = Vec::new();
-    let demand = &chap.demand;
+    let requirement = &chap.requirement;
     if let Some(initiator) = &chap.initiator {
         table.push(("initiator", Value::text(initiator)));
     }
-    table.push(("user", Value::text(&demand.initiator.user)));
+    table.push(("user", Value::text(&requirement.initiator.user)));
     if let Some(file) = &chap.secret_file {
         table.push(("secret_file", Value::path(file)));
     }
-    if let (Some(own), Some(file)) = (&demand.target, &chap.mutual_secret_file) {
+    if let (Some(own), Some(file)) = (&requirement.target, &chap.mutual_secret_file) {
         table.push(("mutual_user", Value::text(&own.user)));
         table.push(("mutual_secret_file", Value::path(file)));
     }
     // The order of the algorithms is their order of preference.
-    if !demand.algorithms.iter().eq(secrets::ALGORITHMS.iter().map(|(known, _)| known)) {
+    if !requirement.algorithms.iter().eq(secrets::ALGORITHMS.iter().map(|(known, _)| known)) {
         let name = |wanted| secrets::ALGORITHMS.iter().find(|(known, _)| known == wanted);
-        let names = demand.algorithms.iter().filter_map(name);
+        let names = requirement.algorithms.iter().filter_map(name);
         let names = names.map(|(_, name)| Value::text(*name)).collect();
         table.push(("algorithms", Value::List(names)));
     }
@@ -47,8 +47,8 @@ fn chap_setting(key: &'static str, chaps: &[&ChapConfig]) -> Setting {
         several => Some(Value::List(several.iter().map(|chap| chap_value(chap)).collect())),
     };
     let secrets = chaps.iter().flat_map(|chap| {
-        let own = chap.demand.target.iter().map(|own| own.secret.clone());
-        std::iter::once(chap.demand.initiator.secret.clone()).chain(own)
+        let own = chap.requirement.target.iter().map(|own| own.secret.clone());
+        std::iter::once(chap.requirement.initiator.secret.clone()).chain(own)
     });
     Setting { secrets: secrets.collect(), ..Setting::optional(key, value) }
 }
@@ -109,7 +109,7 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
             device => Setting::new("device", Some(Value::device(device)), false),
         },
         chap_setting("device_chap", &is.chap.iter().collect::<Vec<_>>()),
-        Setting::or("identity", unit.identity, IdentitySource::Own, |source| {
+        Setting::with_default("identity", unit.identity, IdentitySource::Own, |source| {
             Value::text(source.name())
         }),
         // The extents of a virtual LUN determine its size.
@@ -117,20 +117,20 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
             default: is.size_bytes.is_none() || is.virtual_disk.is_some(),
             ..Setting::optional("size", is.size_bytes.map(Value::Size))
         },
-        Setting::or("cache", unit.cache, CacheMode::default(), cache),
-        Setting::or("io", is.direct, usual.direct, io),
-        Setting::or("block_size", is.block_bytes, usual.block_bytes, size),
-        Setting::or(
+        Setting::with_default("cache", unit.cache, CacheMode::default(), cache),
+        Setting::with_default("io", is.direct, usual.direct, io),
+        Setting::with_default("block_size", is.block_bytes, usual.block_bytes, size),
+        Setting::with_default(
             "physical_block_size",
             is.physical_block_bytes,
             usual.physical_block_bytes,
             size,
         ),
-        Setting::or("read_only", is.read_only, usual.read_only, Value::Flag),
-        Setting::or("removable", unit.removable, false, Value::Flag),
-        Setting::or("thin", is.thin, usual.thin, Value::Flag),
+        Setting::with_default("read_only", is.read_only, usual.read_only, Value::Flag),
+        Setting::with_default("removable", unit.removable, false, Value::Flag),
+        Setting::with_default("thin", is.thin, usual.thin, Value::Flag),
         Setting::optional("thin_threshold", threshold),
-        Setting::or("out_of_space", unit.out_of_space, OutOfSpace::default(), hold),
+        Setting::with_default("out_of_space", unit.out_of_space, OutOfSpace::default(), hold),
         Setting::optional("maintenance_rate", unit.maintenance_bytes_per_second.map(Value::Rate)),
     ];
     settings.extend(virtual_lun::settings_of(unit));
@@ -165,15 +165,15 @@ pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
         Setting::new("members", Some(devices(&pool.members)), false),
         Setting::optional("spares", spares),
         chap_setting("device_chap", &chap.into_iter().collect::<Vec<_>>()),
-        Setting::or("io", is.direct, usual.direct, io),
-        Setting::or("block_size", is.block_bytes, usual.block_bytes, size),
-        Setting::or(
+        Setting::with_default("io", is.direct, usual.direct, io),
+        Setting::with_default("block_size", is.block_bytes, usual.block_bytes, size),
+        Setting::with_default(
             "physical_block_size",
             is.physical_block_bytes,
             usual.physical_block_bytes,
             size,
         ),
-        Setting::or("degraded", pool.degraded, false, Value::Flag),
+        Setting::with_default("degraded", pool.degraded, false, Value::Flag),
         Setting::optional("member_wait_seconds", wait),
         Setting::optional("resync_rate", rate),
         Setting::optional("lease_seconds", lease),
@@ -205,13 +205,23 @@ pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
     settings.extend(access_settings(&target.access));
     settings.push(administer(target.administer.as_ref()));
     settings.extend([
-        Setting::or("portal_group", target.portal_group, 1, |tag| Value::Number(tag.into())),
-        chap_setting("chap", &target.chap.iter().collect::<Vec<_>>()),
-        Setting::or("max_connections", offer.max_connections, usual.max_connections, |count| {
-            Value::Number(count.into())
+        Setting::with_default("portal_group", target.portal_group, 1, |tag| {
+            Value::Number(tag.into())
         }),
-        Setting::or("header_digest", offer.header_digest.clone(), usual.header_digest, digests),
-        Setting::or("data_digest", offer.data_digest.clone(), usual.data_digest, digests),
+        chap_setting("chap", &target.chap.iter().collect::<Vec<_>>()),
+        Setting::with_default(
+            "max_connections",
+            offer.max_connections,
+            usual.max_connections,
+            |count| Value::Number(count.into()),
+        ),
+        Setting::with_default(
+            "header_digest",
+            offer.header_digest.clone(),
+            usual.header_digest,
+            digests,
+        ),
+        Setting::with_default("data_digest", offer.data_digest.clone(), usual.data_digest, digests),
         Setting::optional("redirect", target.redirect.as_ref().map(Value::text)),
         Setting::list("limit", initiator_limits(&target.initiator_limits)),
     ]);
@@ -251,9 +261,14 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
         (
             "data_path",
             vec![
-                Setting::or("cores", cores, 0, Value::Number),
-                Setting::or("latency_mode", configuration.latency_mode, false, Value::Flag),
-                Setting::or("io_uring", configuration.io_uring, true, Value::Flag),
+                Setting::with_default("cores", cores, 0, Value::Number),
+                Setting::with_default(
+                    "latency_mode",
+                    configuration.latency_mode,
+                    false,
+                    Value::Flag,
+                ),
+                Setting::with_default("io_uring", configuration.io_uring, true, Value::Flag),
             ],
         ),
     ]
@@ -345,13 +360,13 @@ mod tests {
 
     /// Goal: another order of the algorithms is another preference; paths are absolute.
     #[test]
-    fn a_chap_demand_is_written_completely() {
+    fn a_chap_requirement_is_written_completely() {
         use lunar_iscsi::login::Credential;
         let secret = Secret::new("twelve bytes");
         let initiator = Credential { user: "u".to_owned(), secret };
         let mut chap = ChapConfig {
             initiator: None,
-            demand: secrets::demand(initiator, None),
+            requirement: secrets::chap_requirement(initiator, None),
             secret_file: Some(PathBuf::from("secret")),
             mutual_secret_file: None,
             allow_short_secrets: false,
@@ -359,7 +374,7 @@ mod tests {
         let whole = std::path::absolute("secret").unwrap();
         let usual = format!("{{ user = \"u\", secret_file = \"{}\" }}", whole.display());
         assert_eq!(chap_value(&chap).toml(), usual);
-        chap.demand.algorithms.reverse();
+        chap.requirement.algorithms.reverse();
         let toml = chap_value(&chap).toml();
         assert!(toml.contains("[\"md5\", \"sha-1\", \"sha-256\", \"sha3-256\"]"), "{toml}");
     }

@@ -634,7 +634,7 @@ pub fn storage_values(storage: &StorageConfig) -> [Setting; 4] {
         Setting::new("name", Some(Value::text(&storage.name)), false),
         Setting::new("url", Some(Value::Text(storage.url.to_string())), false),
         Setting::list("portals", storage.portals.iter().map(portal).collect()),
-        Setting::or(
+        Setting::with_default(
             "on_storage_loss",
             storage.on_loss,
             StorageLossPolicy::Wait(STORAGE_WAIT_SECONDS),

@@ -34,6 +34,6 @@ pub(super) fn catalogue(
     let discovery_chap = configuration.discovery_chap.as_ref();
     Catalogue {
         targets: configuration.targets.iter().zip(&layout.0).map(target).collect(),
-        discovery_chap: discovery_chap.map(|chap| chap.demand.clone()),
+        discovery_chap: discovery_chap.map(|chap| chap.requirement.clone()),
     }
 }

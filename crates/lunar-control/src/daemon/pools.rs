@@ -82,7 +82,7 @@ impl Daemon {
         Ok(pool)
     }
 
-    /// Starts a scrub of a pool, beside its users.
+    /// Starts a scrub of a pool while it is in use.
     ///
     /// # Errors
     /// Fails if there is no such pool, it is no mirror, or a scrub runs already.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 /// Maximum number of attempts to replace a socket while other servers start or end.
-const RIVALS_MAX: usize = 3;
+const ATTEMPTS_MAX: usize = 3;
 /// Maximum number of directory entries that are examined.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -135,7 +135,7 @@ pub(crate) fn is_live(path: &Path) -> std::io::Result<bool> {
 }
 
 fn remove_stale(path: &Path) -> Result<(), Failure> {
-    for _ in 0..RIVALS_MAX {
+    for _ in 0..ATTEMPTS_MAX {
         let metadata = match std::fs::symlink_metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

@@ -5,7 +5,7 @@
 //! data digest for the beginning of the next PDU.
 //! beginning of the next PDU.
 
-use lunar_iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use lunar_iscsi::framing::{Digests, Pdu, encode_header, encode_tail};
 use lunar_iscsi::pdu::{FinalFlag, FirstByte, NopIn, Opcode, TAG_RESERVED};
 use lunar_wire::{Lun, SerialNumber, U24};
 
@@ -32,7 +32,7 @@ pub(super) fn example(digests: Digests) -> Vec<u8> {
     };
     let pdu = Pdu::with_data(header.encode(), DATA.as_slice().into());
     let mut bytes = Vec::new();
-    encode_head(&pdu, digests, &mut bytes);
+    encode_header(&pdu, digests, &mut bytes);
     bytes.extend_from_slice(&pdu.data);
     encode_tail(&pdu, digests, &mut bytes);
     bytes

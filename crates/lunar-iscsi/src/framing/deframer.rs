@@ -250,7 +250,7 @@ impl Segment {
 
 /// Appends the bytes before the data of `pdu` to `out`: header segments and header digest.
 #[inline]
-pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
+pub fn encode_header(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     out.put_slice(&pdu.bhs);
     if !pdu.ahs.is_empty() {
         out.put_slice(&pdu.ahs);
@@ -294,7 +294,7 @@ mod tests {
     fn stream(pdus: &[Pdu], digests: Digests) -> Vec<u8> {
         let mut bytes = Vec::new();
         for pdu in pdus {
-            encode_head(pdu, digests, &mut bytes);
+            encode_header(pdu, digests, &mut bytes);
             bytes.extend_from_slice(&pdu.data);
             encode_tail(pdu, digests, &mut bytes);
             assert_eq!(bytes.len() % 4, 0);
@@ -464,7 +464,7 @@ mod tests {
             0, 0, 0x14, 0, 0, 0, 0x18, 0x28, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0, 0,
         ];
         let mut bytes = Vec::new();
-        encode_head(&Pdu::new(bhs), Digests { header: true, data: false }, &mut bytes);
+        encode_header(&Pdu::new(bhs), Digests { header: true, data: false }, &mut bytes);
         assert_eq!(bytes[48..], [0x56, 0x3a, 0x96, 0xd9]);
     }
 }

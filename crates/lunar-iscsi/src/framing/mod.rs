@@ -5,7 +5,7 @@ mod deframer;
 mod open_segment;
 mod task_hasher;
 
-pub use deframer::{Deframer, Event, HEADER_SEGMENTS_BYTES_MAX, encode_head, encode_tail};
+pub use deframer::{Deframer, Event, HEADER_SEGMENTS_BYTES_MAX, encode_header, encode_tail};
 pub use open_segment::OpenSegment;
 pub use task_hasher::TaskHasher;
 

@@ -70,7 +70,7 @@ impl OpenSegment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framing::{encode_head, encode_tail};
+    use crate::framing::{encode_header, encode_tail};
     use crate::pdu::HEADER_BYTES;
     use alloc::vec::Vec;
     use bytes::Bytes;
@@ -91,7 +91,7 @@ mod tests {
             let digests = Digests { header, data: digest };
             let whole = Pdu::with_data([7; HEADER_BYTES], Bytes::from(data.clone()));
             let (mut expected, mut tail) = (Vec::new(), Vec::new());
-            encode_head(&whole, digests, &mut expected);
+            encode_header(&whole, digests, &mut expected);
             expected.extend_from_slice(&data);
             encode_tail(&whole, digests, &mut tail);
             expected.extend_from_slice(&tail);
@@ -101,7 +101,7 @@ mod tests {
             let pdu = Pdu::open([7; HEADER_BYTES], data.len() as u32, prefix);
             prop_assert_eq!(pdu.bhs, whole.bhs);
             let mut bytes = Vec::new();
-            encode_head(&pdu, digests, &mut bytes);
+            encode_header(&pdu, digests, &mut bytes);
             bytes.extend_from_slice(&pdu.data);
             prop_assert_eq!(OpenSegment::of(&whole, digests).is_none(), true);
             match OpenSegment::of(&pdu, digests) {

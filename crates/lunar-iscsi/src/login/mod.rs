@@ -92,7 +92,7 @@ pub struct Credential {
 
 /// Authentication required of an initiator.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ChapDemand {
+pub struct ChapRequirement {
     /// Allowed algorithms. The order of the initiator's list decides, this list only filters.
     pub algorithms: Vec<ChapAlgorithm>,
     /// Name and secret that the initiator must prove.
@@ -125,7 +125,7 @@ pub struct Admission {
     /// TargetAlias, sent if set.
     pub target_alias: Option<String>,
     /// `None`: no authentication is required (AuthMethod None).
-    pub chap: Option<ChapDemand>,
+    pub chap: Option<ChapRequirement>,
     /// Values that this target is willing to negotiate.
     pub offer: Offer,
     /// Fresh random bytes from the operating system, for CHAP_C and CHAP_I.

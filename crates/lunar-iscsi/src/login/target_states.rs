@@ -2,7 +2,7 @@
 //! allows, so no step can happen twice.
 
 use super::chap::{self, Challenge};
-use super::{Admission, ChapDemand, Claim, Join, SessionType};
+use super::{Admission, ChapRequirement, Claim, Join, SessionType};
 use crate::pdu::{LoginRequest, LoginStatus, Stage};
 use crate::text::{
     Key, KeyStage, NAME_BYTES_MAX, Negotiation, Pair, Role, Rule, Senders, TextBuilder, Use,
@@ -268,7 +268,7 @@ impl Context {
         Ok(rest)
     }
 
-    fn demand(&self) -> Result<&ChapDemand, Refusal> {
+    fn requirement(&self) -> Result<&ChapRequirement, Refusal> {
         let missing = || Refusal::new(LoginStatus::TARGET_ERROR, "CHAP is not configured");
         self.admission.chap.as_ref().ok_or_else(missing)
     }
@@ -340,7 +340,7 @@ impl ExpectAlgorithm {
     }
 
     fn challenge(self, list: &str, answers: &mut TextBuilder) -> Result<State, Refusal> {
-        let allowed = &self.context.demand()?.algorithms;
+        let allowed = &self.context.requirement()?.algorithms;
         let algorithm = chap::choose(list, allowed)
             .ok_or_else(|| Refusal::not_authenticated("no common CHAP algorithm"))?;
         let challenge = Challenge::fresh(algorithm, &self.context.admission.entropy);
@@ -364,8 +364,8 @@ impl ExpectProof {
         let rest = self.context.take_security_keys(&allowed, pairs, answers)?;
         let take = |key: Key| find(&rest, key).ok_or(Violation::Missing(key.name()));
         let (user, response) = (take(Key::ChapN)?, take(Key::ChapR)?);
-        let demand = self.context.demand()?;
-        let expected = &demand.initiator;
+        let requirement = self.context.requirement()?;
+        let expected = &requirement.initiator;
         // Both comparisons always run, so that the time does not show which one failed. CHAP_N is
         // text: `0x…` is a name like any other.
         let named = chap::same_name(user, &expected.user);
@@ -374,7 +374,7 @@ impl ExpectProof {
             return Err(Refusal::not_authenticated("wrong CHAP name or response"));
         }
         // RFC 7143 §9.2.1: a response that this target would send itself proves nothing.
-        if let Some(own) = &demand.target
+        if let Some(own) = &requirement.target
             && chap::same_secret(&own.secret, &expected.secret)
         {
             return Err(Refusal::not_authenticated("the same secret is used for both directions"));
@@ -393,8 +393,8 @@ impl ExpectProof {
         chap_c: &str,
         answers: &mut TextBuilder,
     ) -> Result<(), Refusal> {
-        let demand = self.context.demand()?;
-        let own = demand
+        let requirement = self.context.requirement()?;
+        let own = requirement
             .target
             .as_ref()
             .ok_or_else(|| Refusal::not_authenticated("target authentication is not configured"))?;

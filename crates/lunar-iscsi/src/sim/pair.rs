@@ -13,7 +13,7 @@ use crate::connection::initiator::{
 use crate::connection::target::{self, Input as Serve, TargetConnection};
 use crate::framing::{Digests, TaskId};
 use crate::login::initiator::{ChapAnswer, InitiatorLoginOptions};
-use crate::login::{ChapDemand, SessionType};
+use crate::login::{ChapRequirement, SessionType};
 use crate::pdu::{ManagementFunction, TaskAttribute};
 use crate::session::initiator::{
     InitiatorSession, InitiatorSessionOptions, Input as ToSession, Isid, Output as FromSession,
@@ -38,7 +38,7 @@ pub struct PairOptions {
     /// Values the target is willing to negotiate.
     pub target: Offer,
     /// CHAP on both sides: the target's requirements and the initiator's credentials.
-    pub chap: Option<(ChapDemand, ChapAnswer)>,
+    pub chap: Option<(ChapRequirement, ChapAnswer)>,
     /// Limits of the initiators' connections.
     pub initiator_limits: ConnectionLimits,
     /// Limits of the target's connections.
@@ -125,7 +125,7 @@ impl Pair {
     pub fn new(seed: u64, options: PairOptions) -> Self {
         let mut server = Server::new(
             options.target.clone(),
-            options.chap.as_ref().map(|(demand, _)| demand.clone()),
+            options.chap.as_ref().map(|(requirement, _)| requirement.clone()),
             options.session_limits.clone(),
         );
         server.executor.add_disk(1, SimDisk::new(options.block_count));

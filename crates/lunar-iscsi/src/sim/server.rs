@@ -7,7 +7,7 @@ use crate::connection::target::{
     CloseReason, Input, Outcome, Output, TargetConnection, TargetRecord, Task, TransferFault,
 };
 use crate::framing::{DataDestination, Digests, SegmentDigest, TaskId};
-use crate::login::{Admission, AdmissionDecision, ChapDemand, Join, Joined};
+use crate::login::{Admission, AdmissionDecision, ChapRequirement, Join, Joined};
 use crate::pdu::{LoginStatus, ManagementFunction, ManagementResponse};
 use crate::session::target::{
     Input as ToMachine, Output as FromMachine, SessionLimits, TargetSession, ToConnection,
@@ -25,7 +25,7 @@ use lunar_wire::{Lun, Time};
 pub(super) struct Server {
     pub(super) name: String,
     pub(super) offer: Offer,
-    pub(super) chap: Option<ChapDemand>,
+    pub(super) chap: Option<ChapRequirement>,
     pub(super) session_limits: SessionLimits,
     pub(super) sessions: BTreeMap<u16, Served>,
     next_tsih: u16,
@@ -55,7 +55,7 @@ pub(super) struct Served {
 impl Server {
     pub(super) fn new(
         offer: Offer,
-        chap: Option<ChapDemand>,
+        chap: Option<ChapRequirement>,
         session_limits: SessionLimits,
     ) -> Self {
         Self {

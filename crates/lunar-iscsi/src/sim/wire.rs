@@ -3,7 +3,7 @@
 use super::rng::Rng;
 use crate::framing::{
     DataDestination, Deframer, Digests, Event, OpenSegment, Pdu, SegmentDigest, TaskId,
-    encode_head, encode_tail,
+    encode_header, encode_tail,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -36,7 +36,7 @@ impl Wire {
 
     pub(super) fn send(&mut self, pdu: &Pdu) {
         let mut bytes = Vec::new();
-        encode_head(pdu, self.digests, &mut bytes);
+        encode_header(pdu, self.digests, &mut bytes);
         bytes.extend_from_slice(&pdu.data);
         let segment = OpenSegment::of(pdu, self.digests);
         if segment.is_none() {

@@ -5,7 +5,7 @@ use super::*;
 use crate::owner_turns::{COUNTED_MAX, take_charges, time_share};
 use crate::{CopyCount, Direction, TURN_BYTES, Tap, TappedConnection};
 use bytes::Bytes;
-use lunar_iscsi::framing::{Digests, Pdu, SegmentDigest, encode_head, encode_tail};
+use lunar_iscsi::framing::{Digests, Pdu, SegmentDigest, encode_header, encode_tail};
 use lunar_iscsi::pdu::{FirstByte, NopOut, Opcode};
 use lunar_wire::{Lun, SerialNumber, U24};
 use std::cell::{Cell, RefCell};
@@ -143,7 +143,7 @@ fn wire_bytes(pdu: &Pdu) -> Vec<u8> {
 
 fn wire_bytes_with(pdu: &Pdu, digests: Digests) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_head(pdu, digests, &mut bytes);
+    encode_header(pdu, digests, &mut bytes);
     bytes.extend_from_slice(&pdu.data);
     encode_tail(pdu, digests, &mut bytes);
     bytes
@@ -367,14 +367,14 @@ fn the_memory_of_waiting_connections_is_checked_again() {
 }
 
 /// Answers each PDU with its `answer`, and logs its number.
-struct Answering {
+struct AnsweringHandler {
     number: usize,
     answer: Bytes,
     log: Rc<RefCell<Vec<usize>>>,
     ended: bool,
 }
 
-impl ConnectionHandler for Answering {
+impl ConnectionHandler for AnsweringHandler {
     fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
         out.push(Pdu::with_data(header.bhs, self.answer.clone()));
         self.log.borrow_mut().push(self.number);
@@ -435,7 +435,8 @@ fn a_turn_is_bounded() {
             tcp.set_nonblocking(true).unwrap();
             let tcp = TcpStream::from_std(tcp).unwrap();
             let answer = Bytes::from(vec![0; if number == LARGE { LARGE_BYTES } else { 0 }]);
-            let mut handler = Answering { number, answer, log: Rc::clone(&log), ended: false };
+            let mut handler =
+                AnsweringHandler { number, answer, log: Rc::clone(&log), ended: false };
             running.push(tokio::task::spawn_local(async move {
                 drive(tcp, &mut handler, Clock::start()).await;
             }));
@@ -470,7 +471,7 @@ fn the_handler_limits_buffered_data() {
     const REQUESTS: usize = 1000;
     const ANSWER_BYTES: usize = 1 << 10;
     struct Bounded {
-        answering: Answering,
+        answering: AnsweringHandler,
         waiting_bytes_max: usize,
     }
     impl ConnectionHandler for Bounded {
@@ -517,7 +518,7 @@ fn the_handler_limits_buffered_data() {
         tcp.read_exact(&mut vec![0; REQUESTS * (48 + ANSWER_BYTES)]).unwrap();
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let answering = Answering {
+    let answering = AnsweringHandler {
         number: 0,
         answer: Bytes::from(vec![0; ANSWER_BYTES]),
         log: Rc::default(),
@@ -571,7 +572,7 @@ fn a_closing_connection_discards_a_limited_amount() {
 }
 
 /// Works whenever it is polled, never sends, and logs its owner and the time charged for the turn.
-struct Working {
+struct BusyHandler {
     owner: OwnerId,
     log: Rc<RefCell<Vec<(OwnerId, Duration)>>>,
     /// Set if others wait for it: the number of times it worked out of turn.
@@ -581,11 +582,11 @@ struct Working {
     moved_uncounted: Option<Rc<Cell<bool>>>,
 }
 
-impl Working {
+impl BusyHandler {
     const TURNS: usize = 2000;
 }
 
-impl ConnectionHandler for Working {
+impl ConnectionHandler for BusyHandler {
     fn header(&mut self, _: Time, _: Header, _: &mut Outbox) {}
     fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
     fn payload_buffer(&mut self, _: usize) -> &mut [u8] {
@@ -650,7 +651,7 @@ fn turns_of(
             tcp.set_nonblocking(true).unwrap();
             let tcp = TcpStream::from_std(tcp).unwrap();
             let log = Rc::clone(&log);
-            let mut handler = Working {
+            let mut handler = BusyHandler {
                 owner,
                 log,
                 out_of_turn: of_first.take(),
@@ -661,7 +662,7 @@ fn turns_of(
                 drop(peer);
             }));
         }
-        while log.borrow().len() < Working::TURNS {
+        while log.borrow().len() < BusyHandler::TURNS {
             tokio::task::yield_now().await;
         }
         running.into_iter().for_each(|running| running.abort());

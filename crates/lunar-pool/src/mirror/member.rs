@@ -88,7 +88,7 @@ struct MemberFacts {
     /// Number of copies that have begun; a later copy ends an earlier one.
     copies: u64,
     /// The time since which the member is not current.
-    out_since: Option<Instant>,
+    left_out_since: Option<Instant>,
     /// The time since which the member is current.
     current_since: Option<Instant>,
     /// The last pause before a recovery. A member that fails soon after each copy has longer and
@@ -113,7 +113,7 @@ impl MirrorMember {
             additions: 0,
             copying: None,
             copies: 0,
-            out_since: (!is_current).then(Instant::now),
+            left_out_since: (!is_current).then(Instant::now),
             current_since: is_current.then(Instant::now),
             recovery_pause: None,
             last_failure: String::new(),
@@ -175,7 +175,7 @@ impl MirrorMember {
     pub(super) fn become_current(&self) {
         let mut facts = self.facts();
         facts.copying = None;
-        facts.out_since = None;
+        facts.left_out_since = None;
         facts.current_since.get_or_insert_with(Instant::now);
         drop(facts);
         self.device.set_needed(true);
@@ -186,7 +186,7 @@ impl MirrorMember {
     pub(super) fn become_stale(&self, marked: &RegionSet) {
         self.add_missing(marked);
         let mut facts = self.facts();
-        facts.out_since.get_or_insert_with(Instant::now);
+        facts.left_out_since.get_or_insert_with(Instant::now);
         if facts.current_since.take().is_some_and(|since| since.elapsed() >= RECOVERED_AFTER) {
             facts.recovery_pause = None;
         }
@@ -211,8 +211,8 @@ impl MirrorMember {
     }
 
     /// Returns the time since which the member is left out; `None` if it gets all changes.
-    pub(super) fn out_since(&self) -> Option<Instant> {
-        self.facts().out_since.filter(|_| !self.receives_changes())
+    pub(super) fn left_out_since(&self) -> Option<Instant> {
+        self.facts().left_out_since.filter(|_| !self.receives_changes())
     }
 
     /// Returns the pause before the next attempt to recover the member, if it has failed before.
@@ -447,7 +447,7 @@ impl MirrorMember {
         Box::pin(in_own_context(async move {
             member.open_changes.fetch_add(1, SeqCst);
             let ended = work.await;
-            member.ended_one_of(&member.open_changes);
+            member.count_ended(&member.open_changes);
             ended
         }))
     }
@@ -459,7 +459,7 @@ impl MirrorMember {
         let member = Arc::clone(self);
         complete_in_task(async move {
             drop(work.await);
-            member.ended_one_of(&member.detached_changes);
+            member.count_ended(&member.detached_changes);
         });
     }
 
@@ -482,7 +482,7 @@ impl MirrorMember {
         self.wait_for_none(&self.detached_changes).await;
     }
 
-    fn ended_one_of(&self, count: &AtomicUsize) {
+    fn count_ended(&self, count: &AtomicUsize) {
         if count.fetch_sub(1, SeqCst) == 1 && self.drain_waiters.load(SeqCst) > 0 {
             self.drained.notify_waiters();
         }

@@ -1,10 +1,10 @@
 //! Copies to members that miss regions, and the recovery of members that were left out.
 
 use super::Mirror;
+use super::background_rate::{BackgroundRateLimiter, Rates};
 use super::bounded::{JointLimit, LimitFrom, MemberFailure, run_one, run_one_from};
 use super::change_queue::ChangeQueue;
 use super::member::MirrorMember;
-use super::pace::{Pace, Rates};
 use crate::format::{MemberSet, RegionSet};
 use crate::member_device::PreparedLabel;
 use crate::member_io::member_failed;
@@ -195,10 +195,10 @@ impl Resync {
 
     async fn copy_all(&self) -> Result<(), Error> {
         self.accept_losses().await?;
-        let mut pace = Pace::new(&self.mirror);
+        let mut limiter = BackgroundRateLimiter::new(&self.mirror);
         loop {
             while self.target.next_missing(0).is_some() {
-                self.copy_missing(&mut pace).await?;
+                self.copy_missing(&mut limiter).await?;
             }
             self.flush_target().await?;
             if self.finish().await? {
@@ -257,7 +257,7 @@ impl Resync {
     /// Copies the missing regions once; others may be added meanwhile. While a rate limits the
     /// copy, one piece is copied at a time; otherwise the number grows with each piece. Flushes of
     /// the target are between the pieces.
-    async fn copy_missing(&self, pace: &mut Pace) -> Result<(), Error> {
+    async fn copy_missing(&self, limiter: &mut BackgroundRateLimiter) -> Result<(), Error> {
         let options = &self.mirror.options;
         let rates = Rates {
             busy: options.resync_busy_bytes_per_second_max,
@@ -270,16 +270,16 @@ impl Resync {
         let (mut window, mut is_limited) = (1, false);
         loop {
             while failed.is_none() && copies.len() < window && bytes < PIECES_BYTES_MAX {
-                let rate = pace.rate(&self.mirror, rates);
+                let rate = limiter.rate(&self.mirror, rates);
                 is_limited = rate.is_some();
                 if is_limited && !copies.is_empty() {
                     window = 1;
                     break;
                 }
                 // Nothing is locked during a pause.
-                pace.pause(&self.mirror, rate).await;
+                limiter.pause(&self.mirror, rate).await;
                 let Some(piece) = pieces.next() else { break };
-                pace.has_begun(piece.range.count * block);
+                limiter.begin_piece(piece.range.count * block);
                 bytes += piece.range.count * block;
                 unflushed += piece.range.count * block;
                 let must_flush = unflushed >= UNFLUSHED_BYTES_MAX;

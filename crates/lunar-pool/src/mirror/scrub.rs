@@ -3,8 +3,8 @@
 mod piece;
 
 use super::Mirror;
+use super::background_rate::{BackgroundRateLimiter, Rates};
 use super::bounded::RunToEnd;
-use super::pace::{Pace, Rates};
 use crate::PoolError;
 use lunar_block::BlockRange;
 use std::num::NonZeroU64;
@@ -135,7 +135,7 @@ impl Mirror {
         let running = RunningScrub::begin(self)?;
         let rates =
             Rates { busy: options.busy_bytes_per_second_max, idle: options.bytes_per_second_max };
-        let mut pace = Pace::new(self);
+        let mut limiter = BackgroundRateLimiter::new(self);
         let block_bytes = u64::from(self.geometry().block_bytes);
         let mut lba = 0;
         // The mirror and its regions may grow meanwhile.
@@ -144,8 +144,8 @@ impl Mirror {
             let region_end = (lba / region_blocks + 1) * region_blocks;
             let end = region_end.min(lba + PIECE_BYTES / block_bytes);
             let piece = BlockRange::new(lba, end.min(self.geometry().block_count) - lba);
-            pace.wait(self, rates).await;
-            pace.has_begun(piece.count * block_bytes);
+            limiter.wait(self, rates).await;
+            limiter.begin_piece(piece.count * block_bytes);
             self.refuse_closed(false)?;
             RunToEnd::new(Arc::clone(self).scrub_and_record(piece)).await?;
             lba += piece.count;

@@ -120,7 +120,7 @@ impl Mirror {
             MemberSlot::Vacant => None,
             MemberSlot::Missing => Some(now),
             MemberSlot::Taken(member) => {
-                let since = member.out_since()?;
+                let since = member.left_out_since()?;
                 let is_gone = member.device.device().link() == Some(DeviceLink::Failed);
                 Some(if is_gone { now } else { since + self.options.spare_wait })
             }
@@ -136,7 +136,7 @@ impl Mirror {
         let is_out = |taken: &MemberSlot| match taken {
             MemberSlot::Vacant => false,
             MemberSlot::Missing => true,
-            MemberSlot::Taken(member) => member.out_since().is_some(),
+            MemberSlot::Taken(member) => member.left_out_since().is_some(),
         };
         let name = spare.device.name();
         match self.replace_if(slot, Arc::clone(&spare.device), is_out).await {

@@ -29,7 +29,7 @@ const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
     use Offered::{Always as All, Atomic, Removable, Thin};
     use OperationClass as Class;
     use PortAccess::Standby;
-    use QuotaClass::{Command, Once, Twice};
+    use QuotaClass::{Command, BytesOnce, BytesTwice};
     use ReservationConflict::{Prevent, StartStop};
     const NO: Option<u16> = None;
     const FREE: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Persistent);
@@ -46,9 +46,9 @@ const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
         WRITE, (FORMAT_6, HOURS), format::format_unit).administered(Always).during(Formats)
         .with_list(OpenEnded, format::format_unit_list),
     CommandEntry::new(0x08, NO, "READ (6)", "SBC-3 §5.10",
-        READ, (BLOCKS_6, 30), read_write::read).counted_as(Class::Read).charged(Once),
+        READ, (BLOCKS_6, 30), read_write::read).counted_as(Class::Read).charged(BytesOnce),
     CommandEntry::new(0x0a, NO, "WRITE (6)", "SBC-3 §5.32",
-        WRITE, (BLOCKS_6, 30), read_write::write).counted_as(Class::Write).charged(Once),
+        WRITE, (BLOCKS_6, 30), read_write::write).counted_as(Class::Write).charged(BytesOnce),
     CommandEntry::new(0x1b, NO, "START STOP UNIT", "SBC-3 §5.25",
         (StartStop, Unneeded, All), (START_6, 60), medium::start_stop)
         .administered(UnlessStarts),
@@ -59,18 +59,18 @@ const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
     CommandEntry::new(0x25, NO, "READ CAPACITY (10)", "SBC-3 §5.16",
         (FREE, Ready, All), (CAPACITY_10, 10), capacity::read_10),
     CommandEntry::new(0x28, NO, "READ (10)", "SBC-3 §5.11",
-        READ, (&blocks_10(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(Once),
+        READ, (&blocks_10(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(BytesOnce),
     CommandEntry::new(0x2a, NO, "WRITE (10)", "SBC-3 §5.33",
         WRITE, (&blocks_10(DPO_FUA), 30), read_write::write).counted_as(Class::Write)
-        .charged(Once),
+        .charged(BytesOnce),
     CommandEntry::new(0x2e, NO, "WRITE AND VERIFY (10)", "SBC-3 §5.37",
         WRITE, (&blocks_10(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write)
-        .charged(Twice),
+        .charged(BytesTwice),
     CommandEntry::new(0x2f, NO, "VERIFY (10)", "SBC-3 §5.29",
         READ, (&blocks_10(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify)
-        .charged(Once),
+        .charged(BytesOnce),
     CommandEntry::new(0x34, NO, "PRE-FETCH (10)", "SBC-3 §5.8",
-        READ, (&blocks_10(0), 30), cache::prefetch).charged(Once),
+        READ, (&blocks_10(0), 30), cache::prefetch).charged(BytesOnce),
     CommandEntry::new(0x35, NO, "SYNCHRONIZE CACHE (10)", "SBC-3 §5.26",
         (AS_WRITE, Ready, All), (&blocks_10(IMMED), 60), cache::synchronize)
         .counted_as(Class::Flush),
@@ -102,24 +102,24 @@ const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
         "SPC-3 §6.17.5",
         SHOWS, (RESULTS_16, 10), copy::failure).third_party_copy(),
     CommandEntry::new(0x88, NO, "READ (16)", "SBC-3 §5.13",
-        READ, (&blocks_16(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(Once),
+        READ, (&blocks_16(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(BytesOnce),
     CommandEntry::new(0x89, NO, "COMPARE AND WRITE", "SBC-3 §5.2",
         WRITE, (COMPARE_16, 30), exclusive::compare_and_write).counted_as(Class::CompareAndWrite)
-        .charged(Twice),
+        .charged(BytesTwice),
     CommandEntry::new(0x8a, NO, "WRITE (16)", "SBC-3 §5.35",
         WRITE, (&blocks_16(DPO_FUA), 30), read_write::write).counted_as(Class::Write)
-        .charged(Once),
+        .charged(BytesOnce),
     CommandEntry::new(0x8b, NO, "ORWRITE (16)", "SBC-3 §5.7",
         WRITE, (&blocks_16(DPO_FUA), 30), exclusive::or_write).counted_as(Class::Write)
-        .charged(Twice),
+        .charged(BytesTwice),
     CommandEntry::new(0x8e, NO, "WRITE AND VERIFY (16)", "SBC-3 §5.39",
         WRITE, (&blocks_16(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write)
-        .charged(Twice),
+        .charged(BytesTwice),
     CommandEntry::new(0x8f, NO, "VERIFY (16)", "SBC-3 §5.31",
         READ, (&blocks_16(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify)
-        .charged(Once),
+        .charged(BytesOnce),
     CommandEntry::new(0x90, NO, "PRE-FETCH (16)", "SBC-3 §5.9",
-        READ, (&blocks_16(0), 30), cache::prefetch).charged(Once),
+        READ, (&blocks_16(0), 30), cache::prefetch).charged(BytesOnce),
     CommandEntry::new(0x91, NO, "SYNCHRONIZE CACHE (16)", "SBC-3 §5.27",
         (AS_WRITE, Ready, All), (&blocks_16(IMMED), 60), cache::synchronize)
         .counted_as(Class::Flush),
@@ -128,22 +128,22 @@ const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
         .counted_as(Class::WriteSame).charged(Command),
     CommandEntry::new(0x9c, NO, "WRITE ATOMIC (16)", "SBC-4",
         (AS_WRITE, Writable, Atomic), (ATOMIC_16, 30), atomic::write_atomic)
-        .counted_as(Class::Write).charged(Once),
+        .counted_as(Class::Write).charged(BytesOnce),
     CommandEntry::new(0x9e, Some(0x10), "READ CAPACITY (16)", "SBC-3 §5.17",
         (FREE, Ready, All), (CAPACITY_16, 10), capacity::read_16),
     CommandEntry::new(0x9e, Some(0x12), "GET LBA STATUS", "SBC-3 §5.4",
         READ_THIN, (STATUS_16, 30), provisioning::lba_status),
     CommandEntry::new(0xa8, NO, "READ (12)", "SBC-3 §5.12",
-        READ, (&blocks_12(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(Once),
+        READ, (&blocks_12(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(BytesOnce),
     CommandEntry::new(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",
         WRITE, (&blocks_12(DPO_FUA), 30), read_write::write).counted_as(Class::Write)
-        .charged(Once),
+        .charged(BytesOnce),
     CommandEntry::new(0xae, NO, "WRITE AND VERIFY (12)", "SBC-3 §5.38",
         WRITE, (&blocks_12(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write)
-        .charged(Twice),
+        .charged(BytesTwice),
     CommandEntry::new(0xaf, NO, "VERIFY (12)", "SBC-3 §5.30",
         READ, (&blocks_12(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify)
-        .charged(Once),
+        .charged(BytesOnce),
     CommandEntry::new(0xb7, NO, "READ DEFECT DATA (12)", "SBC-3 §5.19",
         READ, (DEFECTS_12, 10), defects::read_12),
     ]

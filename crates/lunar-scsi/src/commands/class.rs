@@ -72,9 +72,9 @@ pub enum QuotaClass {
     /// A command without bytes: it moves none, or is charged for them piece by piece.
     Command,
     /// A command, and the bytes of its blocks.
-    Once,
+    BytesOnce,
     /// A command, and twice the bytes of its blocks: it reads and writes them.
-    Twice,
+    BytesTwice,
 }
 
 #[cfg(test)]
@@ -87,14 +87,14 @@ mod tests {
     fn names_and_costs_agree() {
         for command in COMMANDS {
             let expected = [
-                ("READ (", QuotaClass::Once),
-                ("WRITE (", QuotaClass::Once),
-                ("WRITE ATOMIC", QuotaClass::Once),
-                ("VERIFY", QuotaClass::Once),
-                ("PRE-FETCH", QuotaClass::Once),
-                ("WRITE AND", QuotaClass::Twice),
-                ("COMPARE AND", QuotaClass::Twice),
-                ("ORWRITE", QuotaClass::Twice),
+                ("READ (", QuotaClass::BytesOnce),
+                ("WRITE (", QuotaClass::BytesOnce),
+                ("WRITE ATOMIC", QuotaClass::BytesOnce),
+                ("VERIFY", QuotaClass::BytesOnce),
+                ("PRE-FETCH", QuotaClass::BytesOnce),
+                ("WRITE AND", QuotaClass::BytesTwice),
+                ("COMPARE AND", QuotaClass::BytesTwice),
+                ("ORWRITE", QuotaClass::BytesTwice),
                 ("WRITE SAME", QuotaClass::Command),
                 ("UNMAP", QuotaClass::Command),
             ];

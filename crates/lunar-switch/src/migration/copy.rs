@@ -110,14 +110,14 @@ impl Migration {
                 MigrationEnd::Moved
             }
             None => {
-                self.leave().await;
+                self.release_destination().await;
                 MigrationEnd::Cancelled
             }
         })
     }
 
     /// Ends the use of the destination.
-    async fn leave(&self) {
+    async fn release_destination(&self) {
         self.detach().wait_for_last().await;
         self.state.wait_for(|shared| shared.outstanding == 0).await;
     }

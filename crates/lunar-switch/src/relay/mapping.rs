@@ -32,7 +32,7 @@ pub struct MappingEntry {
     pub wanted_bytes: u32,
     /// Time since which the relay waits for the storage: for data, a request for data, or the
     /// response; `None` while the storage waits for data.
-    pub owed_since: Option<Time>,
+    pub waiting_since: Option<Time>,
     /// Time at which the command was aborted; `None` while its holder waits for the command.
     pub aborted_at: Option<Time>,
 }
@@ -42,7 +42,7 @@ impl MappingEntry {
     pub fn progressed(&mut self, now: Time) {
         let waits_for_data =
             self.direction == TransferDirection::Out && self.moved_bytes < self.wanted_bytes;
-        self.owed_since = (!waits_for_data).then_some(now);
+        self.waiting_since = (!waits_for_data).then_some(now);
     }
 }
 
@@ -69,7 +69,7 @@ impl MappingTable {
             bytes,
             moved_bytes: prefix_bytes,
             wanted_bytes: prefix_bytes,
-            owed_since: Some(now),
+            waiting_since: Some(now),
             aborted_at: None,
         };
         self.entries.insert(id, entry);
@@ -107,16 +107,18 @@ impl MappingTable {
         self.entries.values().filter_map(|entry| entry.aborted_at).min()
     }
 
-    /// The commands that wait for the storage and are not aborted, each with its `owed_since`.
-    pub fn owed(&self) -> impl Iterator<Item = (TaskId, Time)> {
+    /// The commands that wait for the storage and are not aborted, each with its `waiting_since`.
+    pub fn waiting_for_storage(&self) -> impl Iterator<Item = (TaskId, Time)> {
         let active = self.entries.iter().filter(|(_, entry)| entry.aborted_at.is_none());
-        active.filter_map(|(id, entry)| Some((*id, entry.owed_since?)))
+        active.filter_map(|(id, entry)| Some((*id, entry.waiting_since?)))
     }
 
     /// Restarts the time limit of all commands that wait for the storage.
     pub fn restart(&mut self, now: Time) {
-        for owed_since in self.entries.values_mut().filter_map(|entry| entry.owed_since.as_mut()) {
-            *owed_since = now;
+        for waiting_since in
+            self.entries.values_mut().filter_map(|entry| entry.waiting_since.as_mut())
+        {
+            *waiting_since = now;
         }
     }
 

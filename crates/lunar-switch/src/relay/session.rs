@@ -205,7 +205,7 @@ pub struct StorageSession {
     examined_at: Option<Time>,
     established: Option<Box<Established>>,
     /// True if the session is to be logged out.
-    leaves: bool,
+    is_logout_requested: bool,
     reset: UnitReset,
 }
 
@@ -229,8 +229,8 @@ enum SessionPhase {
     /// The unit is being checked: no command is passed on.
     Checking,
     Up,
-    /// No further command is passed on; the session is logged out when none is left.
-    Leaving,
+    /// No further command is passed on; the session is logged out when all commands have ended.
+    Draining,
     LoggedOut,
     Closed,
 }
@@ -276,7 +276,7 @@ impl StorageSession {
             command_time: None,
             examined_at: None,
             established: None,
-            leaves: false,
+            is_logout_requested: false,
             reset: UnitReset::Never,
         };
         new.pump(now);
@@ -360,15 +360,15 @@ impl StorageSession {
             }
             StorageInput::Abort(id) => self.abort(now, id),
             StorageInput::LogOut => {
-                self.leaves = true;
+                self.is_logout_requested = true;
                 if matches!(self.state, SessionPhase::Checking | SessionPhase::Up) {
-                    self.set_state(SessionPhase::Leaving);
+                    self.set_state(SessionPhase::Draining);
                 }
             }
             StorageInput::Deadline => self.elapsed(now),
             StorageInput::PeerClosed => self.feed(now, Input::PeerClosed),
         }
-        self.leave_when_empty(now);
+        self.log_out_when_drained(now);
     }
 
     fn elapsed(&mut self, now: Time) {
@@ -389,8 +389,11 @@ impl StorageSession {
     fn end_late_commands(&mut self, now: Time) {
         self.examined_at = None;
         let Some(time) = self.command_time else { return };
-        let late: Vec<_> =
-            self.table.owed().filter(|(_, since)| since.after(time) <= now).collect();
+        let late: Vec<_> = self
+            .table
+            .waiting_for_storage()
+            .filter(|(_, since)| since.after(time) <= now)
+            .collect();
         for (id, _) in late {
             let result = Err(RelayFailure::NotExecuted);
             self.outputs.push_back(StorageOutput::End { id, result });
@@ -399,7 +402,7 @@ impl StorageSession {
         // The time limit of a command that waits for data restarts when the data arrives, not
         // before now.
         let active = !self.table.is_empty();
-        let first = self.table.owed().map(|(_, since)| since).min().unwrap_or(now);
+        let first = self.table.waiting_for_storage().map(|(_, since)| since).min().unwrap_or(now);
         self.examined_at = active.then(|| first.after(time));
     }
 
@@ -466,7 +469,7 @@ impl StorageSession {
     fn send_reset(&mut self) {
         let id = self.own_id();
         self.reset = UnitReset::Sent(id);
-        self.set_state(SessionPhase::Leaving);
+        self.set_state(SessionPhase::Draining);
         self.answers.push_back(Input::Manage(Management {
             id,
             function: ManagementFunction::LOGICAL_UNIT_RESET,
@@ -488,10 +491,10 @@ impl StorageSession {
         }
     }
 
-    fn leave_when_empty(&mut self, now: Time) {
+    fn log_out_when_drained(&mut self, now: Time) {
         let is_resetting = matches!(self.reset, UnitReset::Sent(_));
         let is_idle = self.table.is_empty() && self.setup_task.is_none() && !is_resetting;
-        if self.state == SessionPhase::Leaving && is_idle {
+        if self.state == SessionPhase::Draining && is_idle {
             self.set_state(SessionPhase::LoggedOut);
             let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
             self.feed(now, logout);
@@ -570,7 +573,7 @@ impl StorageSession {
             Output::Managed { id, result, .. } => self.managed(id, &result),
             // All events ask for a logout, or announce the end.
             Output::Event(_) if self.state != SessionPhase::LoggedOut => {
-                self.set_state(SessionPhase::Leaving);
+                self.set_state(SessionPhase::Draining);
             }
             Output::Close(reason) => self.close(reason),
             Output::Event(_)
@@ -600,7 +603,7 @@ impl StorageSession {
 
     fn logged_in(&mut self, now: Time, established: Box<Established>) {
         let session = &established.session;
-        let fits = !self.leaves
+        let fits = !self.is_logout_requested
             && session.data_pdu_in_order
             && session.data_sequence_in_order
             && session.error_recovery_level == 0;
@@ -608,7 +611,7 @@ impl StorageSession {
         if fits {
             self.check_unit(now);
         } else {
-            self.set_state(SessionPhase::Leaving);
+            self.set_state(SessionPhase::Draining);
         }
     }
 
@@ -656,7 +659,7 @@ impl StorageSession {
                 }
             }
             SetupProgress::Known(..) | SetupProgress::Failed => {
-                self.set_state(SessionPhase::Leaving);
+                self.set_state(SessionPhase::Draining);
             }
         }
     }

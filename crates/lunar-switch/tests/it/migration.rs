@@ -177,8 +177,8 @@ impl Rig {
     /// Overwrites the blocks that are not in use.
     fn unused_blocks_are_overwritten(&self, end: MigrationEnd) {
         match end {
-            MigrationEnd::Moved => self.storages[0].scribble(FROM),
-            MigrationEnd::Cancelled => self.storages[1].scribble(TO),
+            MigrationEnd::Moved => self.storages[0].overwrite_with_garbage(FROM),
+            MigrationEnd::Cancelled => self.storages[1].overwrite_with_garbage(TO),
         }
     }
 

@@ -175,7 +175,7 @@ impl Storage {
     }
 
     /// Overwrites blocks that must not be in use any more.
-    pub fn scribble(&self, range: BlockRange) {
+    pub fn overwrite_with_garbage(&self, range: BlockRange) {
         let garbage: Vec<u64> = (0..range.count).map(|at| u64::MAX - at).collect();
         self.content().put(range.lba, &garbage, true);
     }

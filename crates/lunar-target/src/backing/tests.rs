@@ -18,7 +18,7 @@ struct TestBacking {
 }
 
 impl BackingProbe for TestBacking {
-    fn look(&self) -> io::Result<BackingState> {
+    fn read_state(&self) -> io::Result<BackingState> {
         let _ = lock(&self.begun).send(());
         let _ = lock(&self.leave).recv();
         Ok(lock(&self.found).clone())
@@ -62,8 +62,8 @@ impl File {
     fn becomes(&self, found: BackingState) -> Vec<BackingFault> {
         *lock(&self.test_backing.found) = found;
         self.leave.send(()).unwrap();
-        assert!(self.backing.claim_look());
-        self.backing.look();
+        assert!(self.backing.claim_check());
+        self.backing.check();
         self.backing.faults()
     }
 }
@@ -108,15 +108,15 @@ fn a_truncation_is_not_forgotten() {
 fn a_check_begun_before_a_recovery_does_not_count() {
     let file = File::new();
     *lock(&file.test_backing.found) = BackingState { file_bytes: 0, ..AS_OPENED };
-    assert!(file.backing.claim_look() && !file.backing.claim_look(), "one at a time");
+    assert!(file.backing.claim_check() && !file.backing.claim_check(), "one at a time");
     std::thread::scope(|scope| {
-        let look = scope.spawn(|| file.backing.look());
+        let check = scope.spawn(|| file.backing.check());
         file.begun.recv_timeout(TEST_TIMEOUT).unwrap();
         file.backing.recovered();
         file.leave.send(()).unwrap();
-        look.join().unwrap();
+        check.join().unwrap();
     });
-    assert!(!file.backing.was_truncated() && file.backing.claim_look());
+    assert!(!file.backing.was_truncated() && file.backing.claim_check());
 }
 
 /// Goal: a check that hangs blocks no check of another file, and takes one thread however many
@@ -134,7 +134,7 @@ fn a_check_that_hangs_blocks_no_other_check() {
         checks.begin_round(&files);
         good.begun.recv_timeout(TEST_TIMEOUT).unwrap();
         until(|| {
-            lock(&good.backing.state).look_began.is_none()
+            lock(&good.backing.state).check_began.is_none()
                 && lock(&checks.queue).running_threads == 1
         });
     }

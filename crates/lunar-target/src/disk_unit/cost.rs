@@ -18,8 +18,8 @@ pub(super) fn cost(cdb: &[u8], plan: Option<&Plan>, unit: &DiskUnit) -> Option<C
     let times = match commands::row(cdb)?.quota_class {
         QuotaClass::Free => return None,
         QuotaClass::Command => 0,
-        QuotaClass::Once => 1,
-        QuotaClass::Twice => 2,
+        QuotaClass::BytesOnce => 1,
+        QuotaClass::BytesTwice => 2,
     };
     let ranges = plan.map_or(&[][..], Plan::ranges);
     let blocks = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);

@@ -161,7 +161,7 @@ impl BegunParts<'_> {
 }
 
 impl Run<'_> {
-    /// Passes the data of `range` on as it comes, and returns the last piece.
+    /// Passes the data of `range` on as it arrives, and returns the last piece.
     async fn read_relayed(&self, range: LbaRange, transfer: RelayedTransfer) -> Step<Bytes> {
         self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
         self.enter()?;

@@ -63,7 +63,7 @@ fn a_credential_belongs_to_one_initiator() {
 #[test]
 fn discovery_requires_authentication() {
     let rig = Rig::with(|options| {
-        options.discovery_chap = Some(entry(None, "find", "the one of discovery").demand);
+        options.discovery_chap = Some(entry(None, "find", "the one of discovery").requirement);
     });
     let who = "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-1\0SessionType=Discovery\0";
     for (flags, more, after) in [

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use lunar_block::{Effect, Fault, FaultOperation};
-use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
+use lunar_iscsi::login::{ChapAlgorithm, ChapRequirement, Credential, Secret};
 use lunar_testkit::raw::{RawAnswer, RawClient, opcode};
 use std::time::{Duration, Instant};
 
@@ -238,7 +238,7 @@ fn no_credential_no_target() {
     let rig = Rig::with(|options| {
         options.targets[0].chap = vec![lunar_target::ChapEntry {
             initiator: Some("iqn.2026-11.org.lunarsan.test:raw-7".into()),
-            demand: ChapDemand {
+            requirement: ChapRequirement {
                 algorithms: vec![ChapAlgorithm::Md5],
                 initiator: Credential { user: "a".into(), secret: Secret::new("0123456789ab") },
                 target: None,

@@ -5,7 +5,7 @@ use super::storage::{END_MAX, Storage};
 use crate::power_cut::mirrored;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use lunar_lab::system::scratch::Scratch;
 use lunar_pool::format::{DATA_OFFSET_BYTES, LABEL_BYTES};
 use rustix::process::Signal;
@@ -35,7 +35,7 @@ impl Rig {
         let members = storages.each_ref().map(Storage::url);
         let [one, other] = members.each_ref().map(String::as_str);
         let create = ["pool", "create", "p", "--kind", "mirror", one, other];
-        must(&binary()?, &create, END_MAX)?;
+        run_checked(&binary()?, &create, END_MAX)?;
         let (pool, state) =
             (mirrored::table(&members, "member_wait_seconds = 1\n"), beside.path("state"));
         let api = api_of(&beside);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::random::Random;
 use lunar_lab::system::ports::free_port;
-use lunar_lab::system::process::{must, run};
+use lunar_lab::system::process::{run, run_checked};
 use lunar_lab::system::scratch::Scratch;
 use lunar_lab::wire::cutter::Cutter;
 use lunar_pool::format::{DATA_OFFSET_BYTES, LABEL_BYTES};
@@ -77,7 +77,7 @@ impl SwitchRig {
         let rig = Self { switch: None, cutters, storages, second, address, beside };
         let configuration = rig.write_configuration()?;
         let create = ["switch", "create-mirror", MIRROR.target, "0", "--config", &configuration];
-        must(&binary()?, &create, TOOL_MAX)?;
+        run_checked(&binary()?, &create, TOOL_MAX)?;
         Ok(rig)
     }
 
@@ -153,7 +153,11 @@ impl SwitchRig {
         let to = others[random.below(others.len() as u64) as usize];
         let (text, api) = (format!("{}:{}", NAMES[to.0], to.1), self.api());
         let what = ["switch", "migrate", LINEAR.target, "0", "--extent", "1", "--to", &text];
-        must(&binary()?, &[&what[..], &["--rate", MOVE_RATE, "--api", &api]].concat(), TOOL_MAX)?;
+        run_checked(
+            &binary()?,
+            &[&what[..], &["--rate", MOVE_RATE, "--api", &api]].concat(),
+            TOOL_MAX,
+        )?;
         self.second = to;
         Ok(())
     }
@@ -178,7 +182,7 @@ impl SwitchRig {
             std::thread::sleep(POLL);
         }
         let configuration = self.write_configuration()?;
-        must(&binary()?, &["apply", &configuration], TOOL_MAX)?;
+        run_checked(&binary()?, &["apply", &configuration], TOOL_MAX)?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use crate::targets::{RunningTarget, TargetKind, own_options};
 use anyhow::{Result, bail};
 use lunar_block::MemoryDevice;
 use lunar_initiator::Url;
-use lunar_iscsi::login::{ChapAlgorithm, ChapDemand};
+use lunar_iscsi::login::{ChapAlgorithm, ChapRequirement};
 use lunar_iscsi::text::Offer;
 use lunar_lab::peers::istgt::{Istgt, IstgtOptions};
 use lunar_lab::peers::tgt::Tgt;
@@ -105,16 +105,16 @@ fn offer(keys: &[(&str, &str)]) -> Result<Offer> {
 fn start_own(setup: &Setup) -> Result<RunningTarget> {
     let device = Arc::new(MemoryDevice::new(DISK_BLOCKS * 512, 512, 4096)?);
     let unit = DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(80), device))?;
-    let demand = ChapDemand {
+    let requirement = ChapRequirement {
         algorithms: ChapAlgorithm::ALL.to_vec(),
         initiator: credential(USER, SECRET),
         target: setup.mutual.then(|| credential(PROOF_USER, PROOF)),
     };
-    let entry = ChapEntry { initiator: None, demand: demand.clone() };
+    let entry = ChapEntry { initiator: None, requirement: requirement.clone() };
     let mut options = own_options(unit)?;
     options.targets[0].chap.extend(setup.chap.then_some(entry));
     options.targets[0].offer = offer(&setup.keys)?;
-    options.discovery_chap = setup.discovery_chap.then_some(demand);
+    options.discovery_chap = setup.discovery_chap.then_some(requirement);
     options.cores = 1;
     RunningTarget::start_own(options)
 }

@@ -9,7 +9,7 @@ use crate::power_cut::states::{EXCLUSIVE_ACCESS, REGISTER, RESERVE, is_reserved,
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::peers::lunar::binary;
 use lunar_lab::powercut::CallKind;
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ fn a_new_file_on_ext4_keeps_its_size_and_reservations() -> Result<()> {
     must_out(&mut raw, REGISTER, 0, [0, 0xa1])?;
     must_out(&mut raw, RESERVE, EXCLUSIVE_ACCESS, [0xa1, 0])?;
     let api = lunar.api().context("no API")?;
-    must(&binary()?, &["ctl", "resize", "0", &SIZE.to_string(), "--api", &api], TOOL_MAX)?;
+    run_checked(&binary()?, &["ctl", "resize", "0", &SIZE.to_string(), "--api", &api], TOOL_MAX)?;
     let moment = disk.lose_power(lunar)?;
     for seed in seeds(3) {
         let lunar = disk.restart(moment.clone(), seed)?;
@@ -159,7 +159,7 @@ fn a_block_device_whose_sync_failed_refuses_writes_after_a_cut() -> Result<()> {
         takes_no_writes(&mut raw, 4096).with_context(|| format!("seed {seed}"))?;
         let api = lunar.api().context("no API")?;
         let recover = ["ctl", "recover", "0", "--accept-loss", "--api", &api];
-        must(&binary()?, &recover, TOOL_MAX)?;
+        run_checked(&binary()?, &recover, TOOL_MAX)?;
         takes_writes(&mut raw, 4096)?;
         disk.lose_power(lunar)?;
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::system::process::{ServerProcess, must};
+use lunar_lab::system::process::{ServerProcess, run_checked};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Drop for Folder {
 
 /// Lists the loop devices over this file.
 fn attached(file: &str) -> Result<String> {
-    must("losetup", &["--associated", file], TOOL_MAX)
+    run_checked("losetup", &["--associated", file], TOOL_MAX)
 }
 
 /// Goal: a test run removes the loop devices and mounts of an earlier one that was killed, and
@@ -35,9 +35,9 @@ fn loop_devices_and_mounts_of_a_killed_run_are_removed() -> Result<()> {
     let (file, mount) = (folder.0.join("device.img"), mount.display().to_string());
     std::fs::File::create(&file)?.set_len(16 << 20)?;
     let file = file.display().to_string();
-    let device = must("losetup", &["--find", "--show", &file], TOOL_MAX)?;
-    must("mkfs.ext4", &["-q", device.trim()], TOOL_MAX)?;
-    must("mount", &["-t", "ext4", device.trim(), &mount], TOOL_MAX)?;
+    let device = run_checked("losetup", &["--find", "--show", &file], TOOL_MAX)?;
+    run_checked("mkfs.ext4", &["-q", device.trim()], TOOL_MAX)?;
+    run_checked("mount", &["-t", "ext4", device.trim(), &mount], TOOL_MAX)?;
     let is_mounted = || -> Result<bool> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").context("the mounts")?;
         Ok(mounts.contains(&mount))

@@ -3,7 +3,7 @@
 use crate::power_cut::rig::Mode;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::peers::lunar::binary;
-use lunar_lab::system::process::{must, run};
+use lunar_lab::system::process::{run, run_checked};
 use lunar_pool::format::{
     DATA_OFFSET_BYTES, FoundLabel, INTENT_PAGE_BYTES, IntentPage, LABEL_BYTES, Label, MemberLayout,
     RegionSet,
@@ -28,7 +28,7 @@ pub fn create(members: &[String; 2], mode: Mode, blocks: usize) -> Result<()> {
     let block = mode.block_bytes.to_string();
     let what = ["pool", "create", "p", "--kind", "mirror", "--size", &size, "--block-size", &block];
     let [one, other] = members.each_ref().map(String::as_str);
-    must(&binary()?, &[&what[..], &[one, other]].concat(), TOOL_MAX)?;
+    run_checked(&binary()?, &[&what[..], &[one, other]].concat(), TOOL_MAX)?;
     Ok(())
 }
 
@@ -70,7 +70,8 @@ pub fn table(members: &[String], options: &str) -> String {
 pub fn until_healthy(api: &str) -> Result<serde_json::Value> {
     let until = Instant::now() + HEALTHY_MAX;
     loop {
-        let status = must(&binary()?, &["pool", "status", "--json", "--api", api], TOOL_MAX)?;
+        let status =
+            run_checked(&binary()?, &["pool", "status", "--json", "--api", api], TOOL_MAX)?;
         let document: serde_json::Value = serde_json::from_str(&status)?;
         if document["pools"][0]["health"] == "healthy" {
             return Ok(document);

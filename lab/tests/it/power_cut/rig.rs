@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use lunar_lab::system::scratch::Scratch;
 use lunar_lab::wire::extended_copy::naa_designation;
 use lunar_testkit::raw::RawClient;
@@ -77,7 +77,7 @@ impl Machine {
     /// Runs `lunar ARGUMENTS` on the server's API, which must report success.
     pub fn tell(&self, arguments: &[&str]) -> Result<String> {
         let api = self.api();
-        must(&binary()?, &[arguments, &["--api", &api]].concat(), END_MAX)
+        run_checked(&binary()?, &[arguments, &["--api", &api]].concat(), END_MAX)
     }
 
     fn api(&self) -> String {

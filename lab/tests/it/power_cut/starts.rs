@@ -4,7 +4,7 @@ use crate::power_cut::rig::{LOST, TARGET, after_the_cut, identity, kill, log_in,
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::run_checked;
 use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::RawClient;
 use std::fs::File;
@@ -196,7 +196,7 @@ fn lunar_write_syncs() -> Result<()> {
             ensure!(kept, "{LOST}: data of lunar write in {name}, seed {seed}");
         }
     }
-    must(&binary, &["info", &lunar.url(TARGET, 0)], TOOL_MAX)?;
+    run_checked(&binary, &["info", &lunar.url(TARGET, 0)], TOOL_MAX)?;
     Ok(())
 }
 
@@ -214,7 +214,7 @@ fn lunar_copy_syncs() -> Result<()> {
     let source = scratch.path("source.img");
     std::fs::write(&source, &all)?;
     for (device, name) in [(lunar.url(TARGET, 0), "disk.img"), (disk.path("new.img"), "new.img")] {
-        must(&binary, &["copy", &source, &device], TOOL_MAX)?;
+        run_checked(&binary, &["copy", &source, &device], TOOL_MAX)?;
         for seed in 0..3 {
             let found = after_the_cut(disk.after_cut(seed, name), seed)?;
             let kept = found.get(..SOURCE_BYTES).is_some_and(|there| there == all);

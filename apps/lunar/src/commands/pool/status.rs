@@ -120,7 +120,7 @@ pub fn human_scrub(scrub: &PoolScrubReport) -> String {
     if scrub.undecided_blocks > 0 {
         let _ = write!(
             text,
-            " ({} of them have the content of the first member: nothing shows which one was wrong)",
+            " ({} of them without a majority: the content of the first member was kept)",
             scrub.undecided_blocks
         );
     }

@@ -1,4 +1,4 @@
-//! Comparison of the queue with a model that looks at all owners for each command.
+//! Comparison of the queue with a model that iterates over all owners for each command.
 
 use super::*;
 use proptest::prelude::*;
@@ -57,9 +57,9 @@ impl Model {
         let own = &self.0[at];
         let running: usize = self.0.iter().map(|owner| owner.running.len()).sum();
         let owners = self.0.iter().filter(|owner| !owner.running.is_empty()).count();
-        let leaves = LIMITS.shared_max.saturating_sub(running - owners.min(LIMITS.owners_max));
+        let free = LIMITS.shared_max.saturating_sub(running - owners.min(LIMITS.owners_max));
         if own.running.is_empty() {
-            return owners < LIMITS.owners_max || leaves > 0;
+            return owners < LIMITS.owners_max || free > 0;
         }
         let bytes: usize = self.0.iter().map(ModelOwner::bytes).sum();
         let has_room = bytes < LIMITS.bytes_max || own.bytes() < LIMITS.bytes_max / owners;
@@ -68,7 +68,7 @@ impl Model {
         let is_within = |(count_max, bytes_max): (usize, usize)| {
             own.running.len() < count_max && own.bytes() < bytes_max
         };
-        own.running.len() <= leaves
+        own.running.len() <= free
             && has_room
             && (is_within(LIMITS.of_owner(1.0)) || is_within(LIMITS.of_owner(others)))
     }
@@ -136,7 +136,7 @@ impl Model {
 struct Commands {
     queue: Arc<FairQueue>,
     owners: Vec<CommandOwner>,
-    running: BTreeMap<usize, Place>,
+    running: BTreeMap<usize, FairPermit>,
     waiting: BTreeMap<usize, QueuedCommand>,
 }
 
@@ -153,16 +153,16 @@ impl Commands {
 
     fn enter(&mut self, owner: usize, command: usize, bytes: usize, is_urgent: bool) {
         match self.queue.enter(self.owners[owner].clone(), bytes, is_urgent) {
-            Ok(place) => drop(self.running.insert(command, place)),
+            Ok(permit) => drop(self.running.insert(command, permit)),
             Err(queued) => drop(self.waiting.insert(command, queued)),
         }
     }
 
-    /// Takes the places that waiting commands have got.
+    /// Takes the permits that were granted to waiting commands.
     fn take_granted(&mut self) {
         let (running, waiting) = (&mut self.running, &mut self.waiting);
         waiting.retain(|command, queued| match queued.admitted.try_recv() {
-            Ok(place) => running.insert(*command, place.unwrap()).is_some(),
+            Ok(permit) => running.insert(*command, permit.unwrap()).is_some(),
             Err(_) => true,
         });
     }
@@ -172,15 +172,15 @@ impl Commands {
         let limits = &self.queue.limits;
         assert!(state.waiting_running.len() <= limits.owners_max + limits.shared_max);
         for (key, commands) in &state.owners {
-            let place = commands.place();
-            let (idle, running) = (!place.is_running, place.is_running);
-            let order = (place.turn, *key);
-            assert_eq!(state.waiting_idle.contains(&order), place.is_waiting && idle);
-            assert_eq!(state.waiting_running.contains(&order), place.is_waiting && running);
+            let position = commands.position();
+            let (idle, running) = (!position.is_running, position.is_running);
+            let order = (position.turn, *key);
+            assert_eq!(state.waiting_idle.contains(&order), position.is_waiting && idle);
+            assert_eq!(state.waiting_running.contains(&order), position.is_waiting && running);
             let forgotten = (commands.busy.forgotten_at(), *key);
             assert_eq!(state.forgotten_at.contains(&forgotten), !commands.is_busy());
         }
-        let waiting = state.owners.values().filter(|commands| commands.place().is_waiting);
+        let waiting = state.owners.values().filter(|commands| commands.position().is_waiting);
         assert_eq!(waiting.count(), state.waiting_idle.len() + state.waiting_running.len());
         let idle = state.owners.values().filter(|commands| !commands.is_busy());
         assert_eq!(idle.count(), state.forgotten_at.len());
@@ -252,16 +252,16 @@ fn run(steps: Vec<Step>) {
 }
 
 proptest! {
-    /// Goal: commands get places in the same order as in the model.
+    /// Goal: commands get permits in the same order as in the model.
     #[test]
-    fn places_are_given_as_in_the_model(steps in prop::collection::vec(step(), 1..200)) {
+    fn permits_are_granted_as_in_the_model(steps in prop::collection::vec(step(), 1..200)) {
         run(steps);
     }
 }
 
-/// Fault: each command looked at all owners several times, of which one initiator can make
-/// thousands. Goal: commands of 5,000 owners get places in turns; with work that grows with the
-/// number of owners for each, this takes minutes.
+/// Fault: each command iterated over all owners several times, and one initiator can create
+/// thousands of owners. Goal: commands of 5,000 owners get permits in turn, without work per command
+/// that grows with the number of owners; with such work, this test takes minutes.
 #[test]
 fn thousands_of_owners_take_turns() {
     const MANY: usize = 5_000;
@@ -270,9 +270,9 @@ fn thousands_of_owners_take_turns() {
         (0..MANY).for_each(|owner| commands.enter(owner, round * MANY + owner, 512, false));
     }
     let mut order = Vec::new();
-    while let Some((command, place)) = commands.running.pop_first() {
+    while let Some((command, permit)) = commands.running.pop_first() {
         order.push(command);
-        drop(place);
+        drop(permit);
         if commands.running.is_empty() {
             commands.take_granted();
         }
@@ -280,6 +280,9 @@ fn thousands_of_owners_take_turns() {
     assert_eq!(order.len(), 2 * MANY);
     let limits = super::super::COMMANDS;
     let second = order[..MANY].iter().filter(|command| **command >= MANY).count();
-    assert!(second <= limits.owners_max + limits.shared_max, "{second} owners had two turns");
+    assert!(
+        second <= limits.owners_max + limits.shared_max,
+        "{second} owners got a second permit before others got their first"
+    );
     commands.check();
 }

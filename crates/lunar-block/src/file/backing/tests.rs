@@ -19,7 +19,7 @@ fn open(options: FileOptions) -> (Arc<FileDevice>, Arc<dyn BackingProbe>, PathBu
     let path = options.path.clone();
     let device = FileDevice::open(options).unwrap();
     let probe = device.backing().unwrap();
-    assert_eq!(probe.look().unwrap(), AS_OPENED);
+    assert_eq!(probe.read_state().unwrap(), AS_OPENED);
     (device, probe, path)
 }
 
@@ -40,7 +40,7 @@ fn a_probe_detects_changes_of_the_file() {
     let (device, probe, path) = disk(&scratch);
     fs::remove_file(&path).unwrap();
     let deleted = BackingState { is_deleted: true, path: BackingPath::Missing, ..AS_OPENED };
-    assert_eq!(probe.look().unwrap(), deleted);
+    assert_eq!(probe.read_state().unwrap(), deleted);
     assert_eq!(
         fs::metadata(probe.open_path()).unwrap().len(),
         BYTES,
@@ -52,22 +52,22 @@ fn a_probe_detects_changes_of_the_file() {
     fs::write(&other, b"other").unwrap();
     fs::rename(&other, &path).unwrap();
     let replaced = BackingState { is_deleted: true, path: BackingPath::Other, ..AS_OPENED };
-    assert_eq!(probe.look().unwrap(), replaced);
+    assert_eq!(probe.read_state().unwrap(), replaced);
     drop((device, probe));
     fs::remove_file(&path).unwrap();
 
     let (device, probe, path) = disk(&scratch);
     fs::rename(&path, &moved).unwrap();
     let renamed = BackingState { path: BackingPath::Missing, ..AS_OPENED };
-    assert_eq!(probe.look().unwrap(), renamed);
+    assert_eq!(probe.read_state().unwrap(), renamed);
     assert_eq!(probe.new_path().unwrap(), moved.canonicalize().unwrap());
     fs::write(&path, b"other").unwrap();
-    assert_eq!(probe.look().unwrap().path, BackingPath::Other);
+    assert_eq!(probe.read_state().unwrap().path, BackingPath::Other);
     fs::rename(&moved, &path).unwrap();
-    assert_eq!(probe.look().unwrap(), AS_OPENED);
+    assert_eq!(probe.read_state().unwrap(), AS_OPENED);
     for bytes in [4096, 2 * BYTES] {
         resize(&path, bytes);
-        assert_eq!(probe.look().unwrap(), BackingState { file_bytes: bytes, ..AS_OPENED });
+        assert_eq!(probe.read_state().unwrap(), BackingState { file_bytes: bytes, ..AS_OPENED });
     }
     drop(device);
 }
@@ -89,7 +89,7 @@ fn a_link_is_followed() {
     ] {
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(target, &link).unwrap();
-        assert_eq!(probe.look().unwrap(), BackingState { path, ..AS_OPENED }, "{target}");
+        assert_eq!(probe.read_state().unwrap(), BackingState { path, ..AS_OPENED }, "{target}");
     }
 }
 
@@ -104,7 +104,7 @@ fn a_resize_by_the_server_is_no_truncation() {
         let looks = scope.spawn(|| {
             let mut looks = 0;
             while !done.load(SeqCst) || looks == 0 {
-                let found = probe.look().unwrap();
+                let found = probe.read_state().unwrap();
                 assert!(found.file_bytes >= found.disk_bytes, "after {looks} looks: {found:?}");
                 looks += 1;
             }
@@ -127,5 +127,5 @@ fn a_probe_does_not_keep_the_lock() {
     let (device, probe, _) = disk(&scratch);
     drop(device);
     let (_again, ..) = disk(&scratch);
-    assert_eq!(probe.look().unwrap(), AS_OPENED);
+    assert_eq!(probe.read_state().unwrap(), AS_OPENED);
 }

@@ -117,7 +117,7 @@ fn writes_leave_the_core_during_a_piece() {
                 true => block_on(device.unmap(one, false)),
                 false => block_on(device.write_zeroes(one, false, false)),
             });
-            while !device.disk.clear_gate.is_closed() {
+            while !device.disk.clears.is_piece_in_progress() {
                 std::thread::yield_now();
             }
             assert!(!by_hand());
@@ -127,12 +127,12 @@ fn writes_leave_the_core_during_a_piece() {
             drop(held);
             clear.join().unwrap().unwrap();
         });
-        assert!(!device.disk.clear_gate.is_closed());
-        let again = device.disk.clear_gate.try_inline();
+        assert!(!device.disk.clears.is_piece_in_progress());
+        let again = device.disk.clears.try_inline();
         assert!(again.is_some());
     }
-    assert_eq!(device.disk.clear_gate.others.load(SeqCst), 0);
-    assert_eq!(device.disk.clear_gate.inline.load(SeqCst), 0);
+    assert_eq!(device.disk.clears.queued_transfers.load(SeqCst), 0);
+    assert_eq!(device.disk.clears.inline_transfers.load(SeqCst), 0);
 }
 
 /// Fault: the thread that clears took the lock again before the waiting transfers woke, so they got
@@ -141,12 +141,12 @@ fn writes_leave_the_core_during_a_piece() {
 fn clears_give_way_between_pieces() {
     let scratch = Scratch::new();
     let disk = Arc::new(open_disk(&scratch.options(64 * MIB)));
-    let gate = &disk.clear_gate;
-    let pauses = || gate.pauses.load(SeqCst);
+    let clears = &disk.clears;
+    let pauses = || clears.pauses.load(SeqCst);
     let clear = || {
         // Stands for a piece that holds the lock long enough that a pause is due.
         let held = |_: &std::ops::Range<u64>| {
-            gate.count_held(HELD_TIME_MAX);
+            clears.count_held(HELD_TIME_MAX);
             Ok(())
         };
         disk.by_sectors(&mut (0..MIB), &mut PieceSize::new(MIB), held, || false).unwrap();
@@ -156,28 +156,28 @@ fn clears_give_way_between_pieces() {
     let waits = disk.transfer();
     (0..4).for_each(|_| clear());
     assert_eq!(pauses(), 4, "short jobs one after the other give way as well");
-    gate.held_nanos.store(0, SeqCst);
-    gate.pause();
+    clears.held_nanos.store(0, SeqCst);
+    clears.pause();
     assert_eq!(pauses(), 4, "it was just held");
     drop(waits);
     clear();
     clear();
     assert_eq!(pauses(), 4);
-    assert_eq!(gate.others.load(SeqCst), 0);
+    assert_eq!(clears.queued_transfers.load(SeqCst), 0);
 }
 
 /// Goal: a piece begins when the inline transfers before it have ended, and none begins meanwhile.
 #[test]
 fn inline_transfers_and_pieces_exclude() {
-    let gate = ClearGate::default();
-    let inline = gate.try_inline().unwrap();
-    drop(gate.piece()); // a long inline transfer does not delay the piece forever
+    let clears = ClearCoordinator::default();
+    let inline = clears.try_inline().unwrap();
+    drop(clears.begin_piece()); // a long inline transfer does not delay the piece forever
     drop(inline);
-    let piece = gate.piece();
-    assert!(gate.try_inline().is_none());
+    let piece = clears.begin_piece();
+    assert!(clears.try_inline().is_none());
     drop(piece);
-    assert!(gate.try_inline().is_some());
-    assert_eq!(gate.inline.load(SeqCst), 0);
+    assert!(clears.try_inline().is_some());
+    assert_eq!(clears.inline_transfers.load(SeqCst), 0);
 }
 
 /// Creates one slot, which a job leaves only when it ends, and time slices without length.

@@ -79,7 +79,7 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
 }
 
 /// Runs a program that must succeed; returns its standard output.
-pub fn must(program: &str, arguments: &[&str]) -> String {
+pub fn run_checked(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments);
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {text}");

@@ -30,7 +30,8 @@ pub struct PoolScrubReport {
     pub skipped_bytes: u64,
     /// Number of blocks in which members differed; they are equal now.
     pub different_blocks: u64,
-    /// Number of these in which nothing shows which member was wrong: the first one counted.
+    /// Number of these for which no majority of members agreed: the content of the first one was
+    /// kept.
     pub undecided_blocks: u64,
     /// Number of blocks that no member could read.
     pub unreadable_blocks: u64,
@@ -54,7 +55,7 @@ pub struct ScrubbedMemberReport {
 #[serde(deny_unknown_fields)]
 pub struct ScrubRequest {
     /// Maximum rate, like `800Mbit`; without one the scrub is as fast as the members, and slower
-    /// while the pool is used.
+    /// while other commands use the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rate: Option<String>,
@@ -104,7 +105,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(scrub, stop))
 }
 
-/// Starts to compare and repair all members of a mirror, beside its users
+/// Starts to compare and repair all members of a mirror while it is in use
 #[utoipa::path(post, path = "/pools/{pool}/scrub", tag = "pools", request_body = ScrubRequest,
     params(("pool" = String, Path, description = "The pool's name")),
     responses((status = 200, description = "The scrub runs", body = PoolChanged)))]
@@ -117,7 +118,7 @@ async fn scrub(
     change(&served, move |daemon| daemon.start_scrub(&pool, request.options()?, &by)).await
 }
 
-/// Stops the scrub of a mirror; what it has found so far stays
+/// Stops the scrub of a mirror; its results so far are kept
 #[utoipa::path(delete, path = "/pools/{pool}/scrub", tag = "pools",
     params(("pool" = String, Path, description = "The pool's name")),
     responses((status = 200, description = "The scrub has stopped", body = PoolChanged)))]

@@ -79,10 +79,10 @@ impl Relay {
         let state = Arc::<State>::default();
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
+            while let Ok((initiator, _)) = listener.accept().await {
                 let portal = shared.portal.lock().unwrap().unwrap_or(portal);
-                let Ok(far) = TcpStream::connect(portal).await else { continue };
-                let task = tokio::spawn(carry(near, far, Arc::clone(&shared)));
+                let Ok(target) = TcpStream::connect(portal).await else { continue };
+                let task = tokio::spawn(carry(initiator, target, Arc::clone(&shared)));
                 shared.connections.lock().unwrap().push(task.abort_handle());
             }
         });
@@ -143,12 +143,13 @@ impl Relay {
 }
 
 /// Carries PDUs both ways until one end closes, or a rule ends the connection.
-async fn carry(near: TcpStream, far: TcpStream, state: Arc<State>) {
-    let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
+async fn carry(initiator: TcpStream, target: TcpStream, state: Arc<State>) {
+    let ((initiator_in, initiator_out), (target_in, target_out)) =
+        (initiator.into_split(), target.into_split());
     let commands = Mutex::<HashMap<[u8; 4], u8>>::default();
     tokio::select! {
-        _ = carry_requests(near_in, far_out, &commands, &state) => {}
-        _ = carry_responses(far_in, near_out, &commands, &state) => {}
+        _ = carry_requests(initiator_in, target_out, &commands, &state) => {}
+        _ = carry_responses(target_in, initiator_out, &commands, &state) => {}
     }
 }
 

@@ -1,4 +1,4 @@
-//! Data-out of a streaming command: its caller gives the data as it comes, and R2Ts are answered
+//! Data-out of a streaming command: its caller provides the data in parts, and R2Ts are answered
 //! when their data is there. RFC 7143 §11.7, §11.8.
 //!
 //! R2Ts of one task are answered in their order; other tasks are not held up. A Data-Out PDU may be

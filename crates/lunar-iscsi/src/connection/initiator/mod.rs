@@ -177,7 +177,7 @@ pub enum Input {
         data: Bytes,
     },
     /// Announces such data before it is there: the header of its first PDU is sent at once, and the
-    /// data follows by [`Input::DataOutPart`] as it comes.
+    /// data follows by [`Input::DataOutPart`] as it arrives.
     ///
     /// Other PDUs of the connection wait behind an incomplete one. If no part comes for
     /// [`ConnectionLimits::data_out_part_time`], or the command is aborted before, the target must

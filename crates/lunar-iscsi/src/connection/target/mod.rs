@@ -99,7 +99,7 @@ pub enum Input {
         data: Bytes,
     },
     /// Announces a range of the data-in of a task whose data is not there yet. Its first Data-In
-    /// header is sent at once, and the data follows by [`Input::DataInPart`] as it comes. A task
+    /// header is sent at once, and the data follows by [`Input::DataInPart`] as it arrives. A task
     /// has one such range at a time; the rules of `DataIn` hold for its position.
     ///
     /// The data of the task is passed on, and not kept to be sent again: from now on a SNACK for it

@@ -52,8 +52,8 @@ fn credential(user: &str, secret: &str) -> Credential {
     Credential { user: user.into(), secret: Secret::new(secret.as_bytes().to_vec()) }
 }
 
-fn demand() -> ChapDemand {
-    ChapDemand {
+fn requirement() -> ChapRequirement {
+    ChapRequirement {
         algorithms: vec![ChapAlgorithm::Sha256, ChapAlgorithm::Md5],
         initiator: credential("user", "one secret"),
         target: Some(credential("target", "another secret")),
@@ -61,9 +61,9 @@ fn demand() -> ChapDemand {
 }
 
 /// Returns a script that has received its challenge.
-fn challenged(demand: ChapDemand) -> (InitiatorScript, Challenge) {
-    let algorithm = demand.algorithms[0];
-    let mut script = InitiatorScript::new(Some(demand));
+fn challenged(requirement: ChapRequirement) -> (InitiatorScript, Challenge) {
+    let algorithm = requirement.algorithms[0];
+    let mut script = InitiatorScript::new(Some(requirement));
     script.goes_on((0, 1, true), &(names() + "AuthMethod=CHAP;"), (0, 1, false));
     let text = alloc::format!("CHAP_A={};", algorithm.number());
     let answer = script.goes_on((0, 1, false), &text, (0, 1, false));
@@ -107,7 +107,7 @@ fn a_correct_proof_is_accepted() {
 type Encoding<'a> = &'a dyn Fn(&[u8]) -> String;
 
 fn passes(encoding: Encoding<'_>) {
-    let (mut script, challenge) = challenged(demand());
+    let (mut script, challenge) = challenged(requirement());
     let response = challenge.response(&Secret::new("one secret"));
     let text = alloc::format!("CHAP_N=user;CHAP_R={};", encoding(&response));
     script.goes_on((0, 1, false), &text, (0, 1, false));
@@ -133,11 +133,11 @@ fn wrong_proofs() {
         ("userx", |right| right.into()),
     ];
     for (user, response) in wrong {
-        let (mut script, challenge) = challenged(demand());
+        let (mut script, challenge) = challenged(requirement());
         let text = alloc::format!("CHAP_N={user};CHAP_R={};", response(&right(&challenge)));
         script.is_refused((0, 1, true), &text, FAILED);
     }
-    let (mut script, challenge) = challenged(demand());
+    let (mut script, challenge) = challenged(requirement());
     let text = alloc::format!("CHAP_N=user;CHAP_R={};", proof(&challenge, "another secret"));
     script.is_refused((0, 1, true), &text, FAILED);
 }
@@ -155,7 +155,7 @@ fn steps_out_of_order() {
         ("InitiatorName=iqn.other;", WRONG),
         ("TargetPortalGroupTag=1;", WRONG),
     ] {
-        let (mut script, _) = challenged(demand());
+        let (mut script, _) = challenged(requirement());
         script.is_refused((0, 1, true), text, status);
     }
     for (text, status) in [
@@ -169,13 +169,13 @@ fn steps_out_of_order() {
         ("AuthMethod=CHAP;CHAP_N=user;", WRONG),
         ("MaxConnections=1;", WRONG),
     ] {
-        let mut script = InitiatorScript::new(Some(demand()));
+        let mut script = InitiatorScript::new(Some(requirement()));
         script.is_refused((0, 1, true), &(names() + text), status);
     }
-    let mut script = InitiatorScript::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(requirement()));
     script.goes_on((0, 1, true), &(names() + "AuthMethod=CHAP;"), (0, 1, false));
     script.is_refused((0, 1, true), "", MISSING);
-    let mut script = InitiatorScript::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(requirement()));
     script.is_refused((1, 3, true), &names(), FAILED);
 }
 
@@ -183,12 +183,12 @@ fn steps_out_of_order() {
 #[test]
 fn the_target_proposes() {
     for (text, status) in [("", MISSING), ("AuthMethod=Reject;", FAILED)] {
-        let mut script = InitiatorScript::new(Some(demand()));
+        let mut script = InitiatorScript::new(Some(requirement()));
         let answer = script.goes_on((0, 1, true), &names(), (0, 1, false));
         assert!(answer.ends_with("AuthMethod=CHAP;"), "{answer}");
         script.is_refused((0, 1, true), text, status);
     }
-    let mut script = InitiatorScript::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(requirement()));
     script.goes_on((0, 1, true), &names(), (0, 1, false));
     let answer = script.goes_on((0, 1, false), "AuthMethod=CHAP;CHAP_A=5;", (0, 1, false));
     assert!(answer.starts_with("CHAP_A=5;CHAP_I="), "{answer}");
@@ -202,35 +202,36 @@ fn mutual_attacks() {
         let response = proof(challenge, "one secret");
         alloc::format!("CHAP_N=user;CHAP_R={response};CHAP_I=9;CHAP_C={chap_c};")
     };
-    let (mut script, challenge) = challenged(demand());
+    let (mut script, challenge) = challenged(requirement());
     let text = asked(&challenge, &value::hex_text(&theirs.bytes));
     let answer = script.goes_on((0, 1, true), &text, (0, 1, true));
     let expected = proof(&theirs, "another secret");
     assert_eq!(answer, alloc::format!("CHAP_N=target;CHAP_R={expected};"));
 
-    let (mut script, challenge) = challenged(demand());
+    let (mut script, challenge) = challenged(requirement());
     let reflected = asked(&challenge, &value::hex_text(&challenge.bytes));
     script.is_refused((0, 1, true), &reflected, FAILED);
 
-    let same = ChapDemand { target: Some(credential("target", "one secret")), ..demand() };
+    let same =
+        ChapRequirement { target: Some(credential("target", "one secret")), ..requirement() };
     let (mut script, challenge) = challenged(same);
     script.is_refused((0, 1, true), &asked(&challenge, "0x01"), FAILED);
 
-    let (mut script, challenge) = challenged(ChapDemand { target: None, ..demand() });
+    let (mut script, challenge) = challenged(ChapRequirement { target: None, ..requirement() });
     script.is_refused((0, 1, true), &asked(&challenge, "0x01"), FAILED);
 
-    let (mut script, challenge) = challenged(demand());
+    let (mut script, challenge) = challenged(requirement());
     let longest = alloc::format!("0x{}", "5a".repeat(1024));
     script.goes_on((0, 1, true), &asked(&challenge, &longest), (0, 1, true));
 
     for (chap_c, status) in [("0x", WRONG), ("plain", WRONG), ("0b====", WRONG)] {
-        let (mut script, challenge) = challenged(demand());
+        let (mut script, challenge) = challenged(requirement());
         script.is_refused((0, 1, true), &asked(&challenge, chap_c), status);
     }
-    let (mut script, challenge) = challenged(demand());
+    let (mut script, challenge) = challenged(requirement());
     let long = alloc::format!("0x{}", "00".repeat(1025));
     script.is_refused((0, 1, true), &asked(&challenge, &long), WRONG);
-    let (mut script, challenge) = challenged(demand());
+    let (mut script, challenge) = challenged(requirement());
     let half = asked(&challenge, "0x01").replace("CHAP_I=9;", "");
     script.is_refused((0, 1, true), &half, MISSING);
 }
@@ -241,7 +242,8 @@ fn mutual_attacks() {
 /// the same CHAP challenge, the response MUST be treated as an authentication failure".
 #[test]
 fn a_reflected_chap_response_is_refused() {
-    let same = ChapDemand { target: Some(credential("target", "one secret")), ..demand() };
+    let same =
+        ChapRequirement { target: Some(credential("target", "one secret")), ..requirement() };
     let (mut script, challenge) = challenged(same);
     let text = alloc::format!("CHAP_N=user;CHAP_R={};", proof(&challenge, "one secret"));
     script.is_refused((0, 1, true), &text, FAILED);
@@ -278,7 +280,7 @@ proptest! {
     /// Goal: random text in place of CHAP values never logs in and never panics.
     #[test]
     fn random_proofs(user in "[ -~]{0,40}", response in "[ -~]{0,300}", more in "[ -~]{0,99}") {
-        let (mut script, _) = challenged(demand());
+        let (mut script, _) = challenged(requirement());
         let text = alloc::format!("CHAP_N={user};CHAP_R={response};CHAP_I=1;CHAP_C={more};");
         let (answer, _) = script.say((0, 1, true), &text).unwrap();
         prop_assert_ne!(answer.status, LoginStatus::SUCCESS);

@@ -43,7 +43,7 @@ fn log_in(kind: Kind, ours: Offer, theirs: Offer) -> LoginResult {
         credential: credential("initiator"),
         expect_target: mutual.then(|| credential("target")),
     });
-    let demand = demanded.then(|| ChapDemand {
+    let requirement = demanded.then(|| ChapRequirement {
         algorithms: ChapAlgorithm::ALL.to_vec(),
         initiator: credential("initiator"),
         target: Some(credential("target")),
@@ -57,7 +57,7 @@ fn log_in(kind: Kind, ours: Offer, theirs: Offer) -> LoginResult {
         options.session_type = SessionType::Discovery;
         options.target_name = None;
     }
-    run(options, &AdmissionDecision::Admit(admission(theirs, demand)))
+    run(options, &AdmissionDecision::Admit(admission(theirs, requirement)))
 }
 
 /// Returns the complete texts of a login's requests, each with its stage.

@@ -40,7 +40,7 @@ pub(super) fn options(offer: Offer, chap: Option<ChapAnswer>) -> InitiatorLoginO
     }
 }
 
-pub(super) fn admission(offer: Offer, chap: Option<ChapDemand>) -> Admission {
+pub(super) fn admission(offer: Offer, chap: Option<ChapRequirement>) -> Admission {
     Admission {
         portal_group_tag: 3,
         target_alias: Some("a target".into()),
@@ -148,7 +148,7 @@ pub(super) struct InitiatorScript {
 pub(super) type StageFlags = (u8, u8, bool);
 
 impl InitiatorScript {
-    pub fn new(chap: Option<ChapDemand>) -> Self {
+    pub fn new(chap: Option<ChapRequirement>) -> Self {
         Self::with(AdmissionDecision::Admit(admission(Offer::target(), chap)))
     }
 

@@ -36,7 +36,7 @@ fn chap_with_every_hash() {
                 Credential { user: "0xuser".into(), secret: Secret::new(b"one".to_vec()) };
             let target =
                 Credential { user: "0btarget".into(), secret: Secret::new(b"two".to_vec()) };
-            let demand = ChapDemand {
+            let requirement = ChapRequirement {
                 algorithms: ChapAlgorithm::ALL.to_vec(),
                 initiator: initiator.clone(),
                 target: Some(target.clone()),
@@ -46,7 +46,7 @@ fn chap_with_every_hash() {
                 credential: initiator,
                 expect_target: mutual.then_some(target),
             };
-            let answer = AdmissionDecision::Admit(admission(Offer::target(), Some(demand)));
+            let answer = AdmissionDecision::Admit(admission(Offer::target(), Some(requirement)));
             let ended = run(options(Offer::initiator(), Some(chap)), &answer);
             assert!(ended.initiator.is_ok(), "{algorithm:?} {mutual}: {:?}", ended.initiator);
             let target = ended.target.unwrap().unwrap();

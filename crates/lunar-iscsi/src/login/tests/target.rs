@@ -130,8 +130,8 @@ fn stages_and_keys() {
     script.is_refused((1, 3, true), "MaxBurstLength=512;", WRONG);
 }
 
-fn demand() -> ChapDemand {
-    ChapDemand {
+fn requirement() -> ChapRequirement {
+    ChapRequirement {
         algorithms: ChapAlgorithm::ALL.to_vec(),
         initiator: Credential { user: "u".into(), secret: Secret::new("s") },
         target: None,
@@ -183,23 +183,23 @@ fn a_late_auth_method_does_not_authenticate() {
     let failure = LoginStatus::AUTHENTICATION_FAILURE;
     for text in ["", "AuthMethod=None;", "AuthMethod=CHAP;", "AuthMethod=CHAP,None;"] {
         for turn in [(1, 3, true), (1, 0, false)] {
-            InitiatorScript::new(Some(demand())).is_refused(turn, &(names() + text), failure);
+            InitiatorScript::new(Some(requirement())).is_refused(turn, &(names() + text), failure);
         }
     }
-    InitiatorScript::new(Some(demand())).is_refused(
+    InitiatorScript::new(Some(requirement())).is_refused(
         (0, 1, true),
         &(names() + "AuthMethod=None;"),
         failure,
     );
     // The stage cannot be left before the proof, however often this is requested.
-    let mut script = InitiatorScript::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(requirement()));
     script.goes_on((0, 1, true), &names(), (0, 0, false));
     script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
-    let mut script = InitiatorScript::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(requirement()));
     script.goes_on((0, 3, true), &(names() + "AuthMethod=CHAP;"), (0, 0, false));
     script.is_refused((0, 3, true), "AuthMethod=None;", WRONG);
     // After the proof, the method cannot be negotiated again.
-    let mut script = InitiatorScript::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(requirement()));
     let text = names() + "AuthMethod=CHAP;CHAP_A=5;";
     let challenge = script.goes_on((0, 0, false), &text, (0, 0, false));
     let response = response_to(&challenge);
@@ -207,7 +207,7 @@ fn a_late_auth_method_does_not_authenticate() {
     script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
 }
 
-/// Builds the proof of the secret of [`demand`] by MD5.
+/// Builds the proof of the secret of [`requirement`] by MD5.
 fn response_to(challenge: &str) -> String {
     let field = |key: &str| {
         let mut pairs = challenge.split(';').filter_map(|pair| pair.split_once('='));
@@ -395,7 +395,7 @@ proptest! {
         raw in proptest::collection::vec(any::<u8>(), 0..99),
         demanded: bool,
     ) {
-        let mut script = InitiatorScript::new(demanded.then(demand));
+        let mut script = InitiatorScript::new(demanded.then(requirement));
         for (flags, text) in &requests {
             script.request.flags = LoginFlags(*flags);
             let text = names() + text;

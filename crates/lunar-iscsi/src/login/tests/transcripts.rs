@@ -8,8 +8,8 @@ fn credential(user: &str) -> Credential {
     Credential { user: user.into(), secret: Secret::new(user.as_bytes().to_vec()) }
 }
 
-fn demand() -> ChapDemand {
-    ChapDemand {
+fn requirement() -> ChapRequirement {
+    ChapRequirement {
         algorithms: ChapAlgorithm::ALL.to_vec(),
         initiator: credential("initiator"),
         target: Some(credential("target")),
@@ -29,7 +29,7 @@ fn challenge(answer: &str) -> Challenge {
 /// "… the initiator and target authenticate each other via CHAP".
 #[test]
 fn mutual_chap() {
-    let mut script = InitiatorScript::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(requirement()));
     let text = names() + "AuthMethod=KRB5,CHAP,None;";
     let answer = script.goes_on((0, 0, false), &text, (0, 0, false));
     assert_eq!(answer, "TargetPortalGroupTag=3;TargetAlias=a target;AuthMethod=CHAP;");
@@ -56,7 +56,7 @@ fn mutual_chap() {
 /// "… only the initiator is authenticated by the target via CHAP".
 #[test]
 fn one_way_chap() {
-    let mut script = InitiatorScript::new(Some(ChapDemand { target: None, ..demand() }));
+    let mut script = InitiatorScript::new(Some(ChapRequirement { target: None, ..requirement() }));
     script.goes_on((0, 1, false), &(names() + "AuthMethod=KRB5,CHAP,None;"), (0, 1, false));
     let answer = script.goes_on((0, 0, false), "CHAP_A=5;", (0, 0, false));
     let response = challenge(&answer).response(&credential("initiator").secret);

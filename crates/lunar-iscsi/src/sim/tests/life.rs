@@ -4,7 +4,7 @@ use super::{Pair, PairOptions, Rng, pattern, random_load, random_options, seeds}
 use crate::connection::initiator::{CloseReason, Input, RequestFailure, SendTargets};
 use crate::connection::target::Input as Serve;
 use crate::login::initiator::ChapAnswer;
-use crate::login::{ChapAlgorithm, ChapDemand, Credential, Secret, SessionType};
+use crate::login::{ChapAlgorithm, ChapRequirement, Credential, Secret, SessionType};
 use crate::pdu::*;
 use crate::sim::{SimAnswer, TARGET_NAME};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn chap() {
             for (ours, theirs) in
                 [("secret of host", "secret of target"), ("wrong", "x"), ("secret of host", "x")]
             {
-                let demand = ChapDemand {
+                let requirement = ChapRequirement {
                     algorithms: vec![algorithm],
                     initiator: credential("host", "secret of host"),
                     target: Some(credential("target", "secret of target")),
@@ -34,7 +34,7 @@ fn chap() {
                     expect_target: mutual.then(|| credential("target", theirs)),
                 };
                 let options =
-                    PairOptions { chap: Some((demand, answer)), ..PairOptions::default() };
+                    PairOptions { chap: Some((requirement, answer)), ..PairOptions::default() };
                 let mut pair = Pair::new(1, options);
                 let link = pair.connect(0, 0);
                 pair.run();

@@ -57,7 +57,7 @@ static LONG_COMMANDS: [CommandEntry<LongUnit>; 6] = [
     .counted_as(OperationClass::Flush),
     CommandEntry::new(0x7f, Some(0x8805), "LONG", "§3", CONDITIONS, (&RESERVED_12, 3), nothing)
         .counted_as(OperationClass::Write)
-        .charged(QuotaClass::Twice),
+        .charged(QuotaClass::BytesTwice),
     CommandEntry::new(
         0x7f,
         Some(0x8806),
@@ -225,7 +225,7 @@ fn properties_of_the_row() {
         let found = LONG.row(&cdb(name)).unwrap();
         assert_eq!((found.name, LONG.class_of(&cdb(name))), (name, class));
     }
-    assert_eq!(LONG.row(&cdb("LONG")).unwrap().quota_class, QuotaClass::Twice);
+    assert_eq!(LONG.row(&cdb("LONG")).unwrap().quota_class, QuotaClass::BytesTwice);
     assert!(LONG.row(&cdb("LONGEST")).unwrap().fenced);
     assert_eq!(LONG.class_of(&[0x7f, 0, 0, 0, 0, 0, 0, 4, 1, 1]), OperationClass::Other);
     assert_eq!(LONG.class_of(&[0x28]), OperationClass::Read);

@@ -245,30 +245,30 @@ impl Run<'_> {
     }
 }
 
-/// Copies a piece to its place, if it is within the buffer.
+/// Copies a piece to its offset, if it is within the buffer.
 fn put(buffer: &mut [u8], at: usize, piece: &[u8]) {
     if let Some(room) = buffer.get_mut(at..at + piece.len()) {
         room.copy_from_slice(piece);
     }
 }
 
-/// Waits for the storage, or for data of the initiator that is owed to it.
+/// Waits for an event of the storage, or, if `awaits_data`, for data of the initiator.
 async fn progress(
     writer: &mut dyn PartWriter,
     data: &mut RelayedDataOut,
-    is_owed: bool,
+    awaits_data: bool,
 ) -> Step<PartProgress> {
     let mut receiving = pin!(data.receive());
     poll_fn(|context| {
         if let Poll::Ready(event) = writer.poll_event(context) {
             return Poll::Ready(Ok(PartProgress::Storage(event)));
         }
-        if !is_owed {
+        if !awaits_data {
             return Poll::Pending;
         }
         match receiving.as_mut().poll(context) {
             Poll::Ready(Ok(true)) => Poll::Ready(Ok(PartProgress::Data)),
-            // All that is wanted has come, and yet something is owed.
+            // All data of the command has arrived, and yet the storage lacks some.
             Poll::Ready(Ok(false)) => Poll::Ready(Err(internal_failure().into())),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
             Poll::Pending => Poll::Pending,

@@ -2,7 +2,7 @@
 
 use super::{TARGET, TEST_TIMEOUT};
 use lunar_iscsi::login::chap::Challenge;
-use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
+use lunar_iscsi::login::{ChapAlgorithm, ChapRequirement, Credential, Secret};
 use lunar_target::ChapEntry;
 use lunar_testkit::raw::{RawAnswer, RawClient};
 
@@ -11,7 +11,7 @@ use lunar_testkit::raw::{RawAnswer, RawClient};
 pub fn entry(initiator: Option<u32>, user: &str, secret: &str) -> ChapEntry {
     ChapEntry {
         initiator: initiator.map(|n| format!("iqn.2026-11.org.lunarsan.test:RAW-{n}")),
-        demand: ChapDemand {
+        requirement: ChapRequirement {
             algorithms: vec![ChapAlgorithm::Md5],
             initiator: Credential { user: user.into(), secret: Secret::new(secret) },
             target: None,

@@ -1,7 +1,7 @@
 //! Writes a run as docs/performance.md.
 
+use super::competitors::{self, CLOSE, CloseCompetitor};
 use super::reasons;
-use super::rivals::{self, CLOSE, RivalLead};
 use super::tables;
 use crate::bench::goal::{GoalOutcome, GoalVerdict};
 use crate::bench::target::cells::NULL;
@@ -31,7 +31,7 @@ pub fn chapter(run: &BenchRun, at: &Path) -> String {
         ("rounds", run.rounds.to_string()),
         ("seconds", run.seconds.to_string()),
         ("goals", goals(&run.goals)),
-        ("rivals", rivals_text(&rivals::places(run))),
+        ("competitors", competitors_text(&competitors::close_figures(run))),
         ("profiles", profiles(run, at)),
         ("durability", durability(run)),
         ("figures", run.cells.iter().map(figures_of).collect()),
@@ -72,9 +72,9 @@ fn goals(goals: &[GoalVerdict]) -> String {
     format!("{}\n{}\n", table(&all), tables::counts(goals))
 }
 
-fn rivals_text(places: &[RivalLead]) -> String {
-    if places.is_empty() {
-        return format!("In no cell of this run is a rival ahead, or closer than {CLOSE}.\n");
+fn competitors_text(figures: &[CloseCompetitor]) -> String {
+    if figures.is_empty() {
+        return format!("In no cell of this run is a competitor ahead, or closer than {CLOSE}.\n");
     }
     let mut leads = Table::new([
         Column::text("cell", "cell"),
@@ -84,14 +84,14 @@ fn rivals_text(places: &[RivalLead]) -> String {
         Column::number("ratio", "ours is better by"),
         Column::text("who", ""),
     ]);
-    for place in places {
-        let ratio = place.ratio;
-        let spread = match place.is_paired {
+    for figure in figures {
+        let ratio = figure.ratio;
+        let spread = match figure.is_paired {
             true => ratio.text(2),
             false => format!("{:.2}", ratio.median),
         };
         let who = if ratio.median < 1.0 { "theirs is ahead" } else { "close" };
-        let RivalLead { cell, ours, theirs, what, .. } = place;
+        let CloseCompetitor { cell, ours, theirs, what, .. } = figure;
         leads.row([
             TableCell::text(cell.to_string()),
             TableCell::text(ours.to_string()),
@@ -102,8 +102,8 @@ fn rivals_text(places: &[RivalLead]) -> String {
         ]);
     }
     format!(
-        "Figures in which a rival is ahead, or Lunar less than {CLOSE} times better. A ratio below \
-         1 means that the rival is better. tgt and Lunar are compared round by round; Lunar's \
+        "Figures in which a competitor is ahead, or Lunar less than {CLOSE} times better. A ratio \
+         below 1 means that the competitor is better. tgt and Lunar are compared round by round; Lunar's \
          client and libiscsi's, both on Lunar, by medians of two cells.\n\n{}",
         table(&leads)
     )
@@ -190,12 +190,12 @@ fn figures_of(cell: &CellResult) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rivals::tests::run;
+    use super::super::competitors::tests::run;
     use super::*;
     use crate::bench::target::goals;
     use crate::bench::target::results::{Durability, Sample, Share};
 
-    /// Goal: the chapter has the machine, the goals with their outcome, rivals, durability and the
+    /// Goal: the chapter has the machine, the goals with their outcome, competitors, durability and the
     /// figures of the run.
     #[test]
     fn a_small_chapter() {
@@ -272,7 +272,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "no {line:?} in\n{text}");
         }
-        let order = ["## Where rivals", "## Where the time goes", "### rand", "## Durability"];
+        let order = ["## Where competitors", "## Where the time goes", "### rand", "## Durability"];
         let order = order.map(|title| text.find(title).unwrap());
         assert!(order.is_sorted(), "{order:?}");
     }

@@ -107,7 +107,7 @@ fn series(
 
 #[cfg(test)]
 mod tests {
-    use super::super::rivals::tests::run;
+    use super::super::competitors::tests::run;
     use super::*;
 
     /// Goal: lines run over depths, one for each setup; a single point is not plotted; the page is

@@ -1,7 +1,7 @@
 //! Attacks of a hostile target: each is detected, nothing panics, all open requests are reported
 //! and nothing remains.
 
-use super::bench::{Bench, limits};
+use super::rig::{Rig, limits};
 use crate::connection::initiator::{CloseReason, Input, Output, RequestFailure, Violation};
 use crate::framing::{Header, SegmentDigest};
 use crate::pdu::*;
@@ -11,21 +11,21 @@ use lunar_wire::U24;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// Creates a bench with a read (tag 0) and a write (tag 1) of 1,000 bytes each open.
-fn bench() -> (Bench, u32, u32) {
+/// Creates a rig with a read (tag 0) and a write (tag 1) of 1,000 bytes each open.
+fn rig() -> (Rig, u32, u32) {
     let offer = Offer { immediate_data: false, initial_r2t: true, ..Offer::initiator() };
-    let mut bench = Bench::with(offer, limits());
-    bench.execute(1, &[], 1000);
-    bench.execute(2, &[5; 1000], 0);
+    let mut rig = Rig::with(offer, limits());
+    rig.execute(1, &[], 1000);
+    rig.execute(2, &[5; 1000], 0);
     let (read, write) =
-        (bench.sent_command().initiator_task_tag, bench.sent_command().initiator_task_tag);
-    (bench, read, write)
+        (rig.sent_command().initiator_task_tag, rig.sent_command().initiator_task_tag);
+    (rig, read, write)
 }
 
 /// Checks that the connection ended for a violation, both commands were reported lost, and nothing
 /// remains.
-fn violation(bench: &mut Bench) -> Violation {
-    let outputs = bench.outputs();
+fn violation(rig: &mut Rig) -> Violation {
+    let outputs = rig.outputs();
     let lost = |output: &&Output| {
         matches!(output, Output::Completed { result: Err(RequestFailure::Lost), .. })
     };
@@ -34,32 +34,32 @@ fn violation(bench: &mut Bench) -> Violation {
         panic!("{outputs:?}")
     };
     let violation = *violation;
-    bench.sent.clear();
-    bench.assert_nothing_left();
-    assert_eq!(bench.wait, None, "no timer is left");
+    rig.sent.clear();
+    rig.assert_nothing_left();
+    assert_eq!(rig.wait, None, "no timer is left");
     // A closed machine accepts every input and has no output.
-    bench.handle(Input::Header(Header::new([0xff; 48])));
-    bench.handle(Input::PeerClosed);
-    bench.handle(Input::Deadline);
-    assert!(bench.outputs().is_empty());
+    rig.handle(Input::Header(Header::new([0xff; 48])));
+    rig.handle(Input::PeerClosed);
+    rig.handle(Input::Deadline);
+    assert!(rig.outputs().is_empty());
     violation
 }
 
-type HostilePdu = Box<dyn Fn(&mut Bench, u32, u32)>;
+type HostilePdu = Box<dyn Fn(&mut Rig, u32, u32)>;
 
 fn hostile_data_in(change: impl Fn(&mut DataIn) + 'static, bytes: usize) -> HostilePdu {
-    Box::new(move |bench, read, _| {
-        let mut data_in = bench.data_in(read, 0, 0);
+    Box::new(move |rig, read, _| {
+        let mut data_in = rig.data_in(read, 0, 0);
         change(&mut data_in);
-        bench.target(data_in.encode(), &std::vec![1; bytes]);
+        rig.target(data_in.encode(), &std::vec![1; bytes]);
     })
 }
 
 fn hostile_r2t(change: impl Fn(&mut ReadyToTransfer) + 'static) -> HostilePdu {
-    Box::new(move |bench, _, write| {
-        let mut r2t = bench.r2t(write, 0, 0, 1000);
+    Box::new(move |rig, _, write| {
+        let mut r2t = rig.r2t(write, 0, 0, 1000);
         change(&mut r2t);
-        bench.target(r2t.encode(), &[]);
+        rig.target(r2t.encode(), &[]);
     })
 }
 
@@ -67,10 +67,10 @@ fn response_attack(
     change: impl Fn(&mut ScsiResponse) + 'static,
     data: &'static [u8],
 ) -> HostilePdu {
-    Box::new(move |bench, _, write| {
-        let mut response = bench.response(write);
+    Box::new(move |rig, _, write| {
+        let mut response = rig.response(write);
         change(&mut response);
-        bench.target(response.encode(), data);
+        rig.target(response.encode(), data);
     })
 }
 
@@ -95,29 +95,29 @@ fn data_in_attacks() -> Vec<(&'static str, HostilePdu)> {
         }),
         ("Data-In with S but not F", hostile_data_in(|pdu| pdu.flags = DataInFlags::STATUS, 4)),
         ("Data-In that ends GOOD too early", {
-            Box::new(|bench, read, _| {
-                let mut data_in = bench.data_in(read, 0, 0);
+            Box::new(|rig, read, _| {
+                let mut data_in = rig.data_in(read, 0, 0);
                 data_in.flags = DataInFlags::FINAL | DataInFlags::STATUS;
-                data_in.stat_sn = bench.stat_sn;
-                bench.target(data_in.encode(), &[1; 999]);
+                data_in.stat_sn = rig.stat_sn;
+                rig.target(data_in.encode(), &[1; 999]);
             })
         }),
         ("Data-In for a write", {
-            Box::new(|bench, _, write| {
-                bench.target(bench.data_in(write, 0, 0).encode(), &[1; 4]);
+            Box::new(|rig, _, write| {
+                rig.target(rig.data_in(write, 0, 0).encode(), &[1; 4]);
             })
         }),
         ("Data-In that repeats", {
-            Box::new(|bench, read, _| {
-                bench.target(bench.data_in(read, 0, 0).encode(), &[1; 8]);
-                bench.target(bench.data_in(read, 1, 0).encode(), &[1; 8]);
+            Box::new(|rig, read, _| {
+                rig.target(rig.data_in(read, 0, 0).encode(), &[1; 8]);
+                rig.target(rig.data_in(read, 1, 0).encode(), &[1; 8]);
             })
         }),
         ("a data segment over the limit", {
-            Box::new(|bench, read, _| {
-                let mut data_in = bench.data_in(read, 0, 0);
+            Box::new(|rig, read, _| {
+                let mut data_in = rig.data_in(read, 0, 0);
                 data_in.data_segment_length = U24::truncate(U24::MAX);
-                bench.handle(Input::Header(Header::new(data_in.encode())));
+                rig.handle(Input::Header(Header::new(data_in.encode())));
             })
         }),
     ]
@@ -136,13 +136,13 @@ fn r2t_attacks() -> Vec<(&'static str, HostilePdu)> {
         ("R2T with the reserved tag", hostile_r2t(|pdu| pdu.target_transfer_tag = TAG_RESERVED)),
         ("R2T for a task unknown", hostile_r2t(|pdu| pdu.initiator_task_tag ^= 64)),
         ("R2T for the same data again", {
-            Box::new(|bench, _, write| {
-                bench.target(bench.r2t(write, 0, 0, 1000).encode(), &[]);
-                bench.target(bench.r2t(write, 1, 0, 1000).encode(), &[]);
+            Box::new(|rig, _, write| {
+                rig.target(rig.r2t(write, 0, 0, 1000).encode(), &[]);
+                rig.target(rig.r2t(write, 1, 0, 1000).encode(), &[]);
             })
         }),
         ("R2T for a read", {
-            Box::new(|bench, read, _| bench.target(bench.r2t(read, 0, 0, 8).encode(), &[]))
+            Box::new(|rig, read, _| rig.target(rig.r2t(read, 0, 0, 8).encode(), &[]))
         }),
         ("R2T with a StatSN ahead", hostile_r2t(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1))),
     ]
@@ -159,47 +159,45 @@ fn response_attacks() -> Vec<(&'static str, HostilePdu)> {
         ("a SenseLength that lies", response_attack(|pdu| pdu.status = 2, &[0xff, 0xff, 1])),
         ("more data than arrived", response_attack(|pdu| pdu.exp_data_sn = 1, &[])),
         ("an opcode that does not exist", {
-            Box::new(|bench, _, _| bench.handle(Input::Header(Header::new([0x3e; 48]))))
+            Box::new(|rig, _, _| rig.handle(Input::Header(Header::new([0x3e; 48]))))
         }),
         ("a request of an initiator", {
-            Box::new(|bench, _, _| bench.handle(Input::Header(Header::new([1; 48]))))
+            Box::new(|rig, _, _| rig.handle(Input::Header(Header::new([1; 48]))))
         }),
         ("a login response out of place", {
-            Box::new(|bench, _, _| {
+            Box::new(|rig, _, _| {
                 let mut bhs = [0; 48];
                 bhs[0] = Opcode::LOGIN_RESPONSE.0;
-                bench.handle(Input::Header(Header::new(bhs)));
+                rig.handle(Input::Header(Header::new(bhs)));
             })
         }),
         ("a pong for nothing", {
-            Box::new(|bench, _, write| {
-                let mut bhs = bench.response(write).encode();
+            Box::new(|rig, _, write| {
+                let mut bhs = rig.response(write).encode();
                 bhs[0] = Opcode::NOP_IN.0;
-                bench.target(bhs, &[]);
+                rig.target(bhs, &[]);
             })
         }),
         ("answers to a task of another kind", {
-            Box::new(|bench, _, write| {
-                let bhs = bench.management(write, ManagementResponse::FUNCTION_COMPLETE);
-                bench.target(bhs, &[]);
+            Box::new(|rig, _, write| {
+                let bhs = rig.management(write, ManagementResponse::FUNCTION_COMPLETE);
+                rig.target(bhs, &[]);
             })
         }),
         ("a Reject without the rejected header", {
-            Box::new(|bench, _, write| {
-                let mut bhs = bench.response(write).encode();
+            Box::new(|rig, _, write| {
+                let mut bhs = rig.response(write).encode();
                 bhs[0] = Opcode::REJECT.0;
-                bench.target(bhs, &[1; 47]);
+                rig.target(bhs, &[1; 47]);
             })
         }),
-        ("a header digest error", {
-            Box::new(|bench, _, _| bench.handle(Input::HeaderDigestError))
-        }),
+        ("a header digest error", { Box::new(|rig, _, _| rig.handle(Input::HeaderDigestError)) }),
         ("a data digest error", {
-            Box::new(|bench, read, _| {
-                let mut data_in = bench.data_in(read, 0, 0);
+            Box::new(|rig, read, _| {
+                let mut data_in = rig.data_in(read, 0, 0);
                 data_in.data_segment_length = U24::truncate(8);
-                bench.handle(Input::Header(Header::new(data_in.encode())));
-                bench.handle(Input::Payload {
+                rig.handle(Input::Header(Header::new(data_in.encode())));
+                rig.handle(Input::Payload {
                     data: Bytes::new(),
                     digest: SegmentDigest::Mismatched,
                 });
@@ -213,9 +211,9 @@ fn response_attacks() -> Vec<(&'static str, HostilePdu)> {
 fn every_invalid_pdu_is_a_violation() {
     for (name, attack) in attacks() {
         std::eprintln!("{name}");
-        let (mut bench, read, write) = bench();
-        attack(&mut bench, read, write);
-        violation(&mut bench);
+        let (mut rig, read, write) = rig();
+        attack(&mut rig, read, write);
+        violation(&mut rig);
     }
 }
 
@@ -230,41 +228,41 @@ fn flipped_bits_never_panic() {
         (mixed ^ mixed >> 27) as usize
     };
     for seed in 0..500 {
-        let (mut bench, read, write) = bench();
+        let (mut rig, read, write) = rig();
         for _ in 0..20 {
             let tag = if next() % 2 == 0 { read } else { write };
             let mut bhs = match next() % 6 {
-                0 => bench.data_in(tag, (next() % 2) as u32, 0).encode(),
-                1 => bench.r2t(tag, 0, 0, 500).encode(),
-                2 => bench.management(tag, ManagementResponse::FUNCTION_COMPLETE),
-                3 => bench.response(tag).encode(),
+                0 => rig.data_in(tag, (next() % 2) as u32, 0).encode(),
+                1 => rig.r2t(tag, 0, 0, 500).encode(),
+                2 => rig.management(tag, ManagementResponse::FUNCTION_COMPLETE),
+                3 => rig.response(tag).encode(),
                 _ => core::array::from_fn(|_| next() as u8),
             };
             for _ in 0..next() % 3 {
                 bhs[next() % 48] ^= 1 << (next() % 8);
             }
             let data = std::vec![0; next() % 64];
-            bench.target(bhs, &data);
-            assert!(bench.machine.in_hand() <= 64, "seed {seed}");
+            rig.target(bhs, &data);
+            assert!(rig.machine.in_hand() <= 64, "seed {seed}");
         }
-        bench.handle(Input::PeerClosed);
-        assert!(bench.machine.is_idle() && bench.session.is_idle(), "seed {seed}");
+        rig.handle(Input::PeerClosed);
+        assert!(rig.machine.is_idle() && rig.session.is_idle(), "seed {seed}");
     }
 }
 
 /// Goal: a login that never ends, or an answer that is not a Login Response, ends the connection.
 #[test]
 fn a_silent_target_is_disconnected() {
-    let mut bench = Bench::before_login(Offer::initiator(), limits());
-    bench.later(14);
-    assert!(bench.outputs().is_empty());
-    bench.later(2);
-    let outputs = bench.outputs();
+    let mut rig = Rig::before_login(Offer::initiator(), limits());
+    rig.later(14);
+    assert!(rig.outputs().is_empty());
+    rig.later(2);
+    let outputs = rig.outputs();
     assert!(
         matches!(outputs[..], [Output::Close(CloseReason::TimedOut("the login"))]),
         "{outputs:?}"
     );
-    assert_eq!(bench.wait, None);
+    assert_eq!(rig.wait, None);
 }
 
 /// Goal: a connection that is closed after keys that old targets do not support were proposed ends
@@ -276,9 +274,9 @@ fn a_login_is_closed_over_newer_keys() {
     for (offer, reason) in
         [(newer, CloseReason::NewerKeysUnanswered), (older, CloseReason::PeerClosed)]
     {
-        let mut bench = Bench::before_login(offer, limits());
-        bench.handle(Input::PeerClosed);
-        let outputs = bench.outputs();
+        let mut rig = Rig::before_login(offer, limits());
+        rig.handle(Input::PeerClosed);
+        let outputs = rig.outputs();
         assert!(matches!(&outputs[..], [Output::Close(why)] if *why == reason), "{outputs:?}");
     }
 }
@@ -286,11 +284,11 @@ fn a_login_is_closed_over_newer_keys() {
 /// Goal: endless text reaches its limit. Method: each answer asks to continue.
 #[test]
 fn endless_text_is_limited() {
-    let (mut bench, _, _) = bench();
+    let (mut rig, _, _) = rig();
     let id = crate::framing::TaskId(3);
-    bench.handle(Input::Text { id, text: Bytes::from_static(b"X-test=1\0") });
+    rig.handle(Input::Text { id, text: Bytes::from_static(b"X-test=1\0") });
     for _ in 0..300 {
-        let Some(request) = bench.sent.pop_front() else { break };
+        let Some(request) = rig.sent.pop_front() else { break };
         let header = TextRequest::decode(&request.bhs);
         let answer = TextResponse {
             first: FirstByte::plain(Opcode::TEXT_RESPONSE),
@@ -300,13 +298,13 @@ fn endless_text_is_limited() {
             lun: header.lun,
             initiator_task_tag: header.initiator_task_tag,
             target_transfer_tag: 7,
-            stat_sn: bench.stat_sn.take(),
+            stat_sn: rig.stat_sn.take(),
             exp_cmd_sn: header.cmd_sn.next(),
             max_cmd_sn: header.cmd_sn.plus(9),
         };
-        bench.target(answer.encode(), b"");
+        rig.target(answer.encode(), b"");
     }
-    let outputs = bench.outputs();
+    let outputs = rig.outputs();
     let Some(Output::Close(CloseReason::Violation(Violation::TextTooLong { .. }))) = outputs.last()
     else {
         panic!("{outputs:?}")
@@ -317,17 +315,17 @@ fn endless_text_is_limited() {
 /// were never sent.
 #[test]
 fn an_invalid_window_is_ignored() {
-    let (mut bench, read, write) = bench();
-    let start = bench.exp_cmd_sn;
-    let mut lie = bench.data_in(read, 0, 0);
+    let (mut rig, read, write) = rig();
+    let start = rig.exp_cmd_sn;
+    let mut lie = rig.data_in(read, 0, 0);
     (lie.exp_cmd_sn, lie.max_cmd_sn) = (start.plus(2), start);
-    bench.target(lie.encode(), &[]);
-    let mut lie = bench.r2t(write, 0, 0, 1000);
+    rig.target(lie.encode(), &[]);
+    let mut lie = rig.r2t(write, 0, 0, 1000);
     (lie.exp_cmd_sn, lie.max_cmd_sn) = (start.plus(3), start.plus(1 << 30));
-    bench.target(lie.encode(), &[]);
-    bench.sent(Opcode::DATA_OUT);
+    rig.target(lie.encode(), &[]);
+    rig.sent(Opcode::DATA_OUT);
     for id in 10..40 {
-        bench.execute(id, &[], 0);
+        rig.execute(id, &[], 0);
     }
-    assert_eq!(bench.sent.len(), 14, "16 in the window, two of them sent before");
+    assert_eq!(rig.sent.len(), 14, "16 in the window, two of them sent before");
 }

@@ -1,6 +1,6 @@
 //! Life of a connection from login to logout.
 
-use super::bench::Bench;
+use super::rig::Rig;
 use crate::connection::initiator::{
     CloseReason, ConnectionLimits, Input, Output, RequestFailure, Residual, SendTargets,
 };
@@ -10,7 +10,7 @@ use crate::text::Offer;
 use bytes::Bytes;
 use lunar_wire::{Lun, U24};
 
-impl Bench {
+impl Rig {
     pub fn logout_response(&mut self, tag: u32) -> [u8; 48] {
         LogoutResponse {
             first: FirstByte::plain(Opcode::LOGOUT_RESPONSE),
@@ -32,41 +32,41 @@ impl Bench {
 /// Goal: the simple case works: login, a read with its status in a SCSI Response, logout.
 #[test]
 fn login_command_logout() {
-    let mut bench = Bench::new();
-    bench.execute(1, &[], 512);
-    let sent = bench.sent_command();
+    let mut rig = Rig::new();
+    rig.execute(1, &[], 512);
+    let sent = rig.sent_command();
     assert_eq!(sent.expected_data_transfer_length, 512);
     assert!(sent.flags.has(CommandFlags::READ) && sent.flags.has(CommandFlags::FINAL));
     assert!(!sent.flags.has(CommandFlags::WRITE));
     let tag = sent.initiator_task_tag;
-    bench.target(bench.data_in(tag, 0, 0).encode(), &[7; 512]);
-    let response = bench.response(tag);
-    bench.target(response.encode(), &[]);
-    let outputs = bench.outputs();
+    rig.target(rig.data_in(tag, 0, 0).encode(), &[7; 512]);
+    let response = rig.response(tag);
+    rig.target(response.encode(), &[]);
+    let outputs = rig.outputs();
     let [Output::Completed { id: TaskId(1), result: Ok(result) }] = &outputs[..] else {
         panic!("{outputs:?}")
     };
     assert_eq!((result.status, result.data_in_bytes), (0, 512));
     assert_eq!(result.residual, Residual::None);
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 
-    bench.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
-    let logout = LogoutRequest::decode(&bench.sent(Opcode::LOGOUT_REQUEST).bhs);
+    rig.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
+    let logout = LogoutRequest::decode(&rig.sent(Opcode::LOGOUT_REQUEST).bhs);
     assert_eq!(logout.reason(), LogoutReason::CLOSE_SESSION);
-    let answer = bench.logout_response(logout.initiator_task_tag);
-    bench.target(answer, &[]);
-    let outputs = bench.outputs();
+    let answer = rig.logout_response(logout.initiator_task_tag);
+    rig.target(answer, &[]);
+    let outputs = rig.outputs();
     let [Output::LoggedOut { result: Ok(reply) }, Output::Close(CloseReason::LoggedOut)] =
         &outputs[..]
     else {
         panic!("{outputs:?}")
     };
     assert_eq!(reply.result, LogoutResult::CLOSED);
-    bench.assert_nothing_left();
-    assert_eq!(bench.wait, None, "no timer is left");
+    rig.assert_nothing_left();
+    assert_eq!(rig.wait, None, "no timer is left");
 }
 
-impl Bench {
+impl Rig {
     fn async_message(&mut self, event: AsyncEvent, parameters: [u16; 3]) -> [u8; 48] {
         AsyncMessage {
             first: FirstByte::plain(Opcode::ASYNC_MESSAGE),
@@ -125,60 +125,60 @@ impl Bench {
 /// ours; a NOP-In that only reports numbers is not answered.
 #[test]
 fn a_ping_is_answered() {
-    let mut bench = Bench::new();
-    let nop = bench.nop_in(TAG_RESERVED, TAG_RESERVED);
-    bench.target(nop, &[]);
-    assert!(bench.sent.is_empty());
-    let ping = bench.nop_in(TAG_RESERVED, 77);
-    bench.target(ping, &[]);
-    let answer = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
+    let mut rig = Rig::new();
+    let nop = rig.nop_in(TAG_RESERVED, TAG_RESERVED);
+    rig.target(nop, &[]);
+    assert!(rig.sent.is_empty());
+    let ping = rig.nop_in(TAG_RESERVED, 77);
+    rig.target(ping, &[]);
+    let answer = NopOut::decode(&rig.sent(Opcode::NOP_OUT).bhs);
     assert!(answer.first.is_immediate());
     assert_eq!((answer.initiator_task_tag, answer.target_transfer_tag), (TAG_RESERVED, 77));
     assert_eq!(answer.lun, Lun::new(9));
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 }
 
 /// Goal: our own ping must come back with its data, or the connection ends.
 #[test]
 fn a_ping_is_echoed() {
-    let mut bench = Bench::new();
+    let mut rig = Rig::new();
     for echo in [&b"four"[..], b"five"] {
         let data = Bytes::from_static(b"four");
-        bench.handle(Input::Ping { id: TaskId(1), data });
-        let pdu = bench.sent(Opcode::NOP_OUT);
+        rig.handle(Input::Ping { id: TaskId(1), data });
+        let pdu = rig.sent(Opcode::NOP_OUT);
         assert_eq!(pdu.data, b"four"[..]);
-        let pong = bench.nop_in(NopOut::decode(&pdu.bhs).initiator_task_tag, TAG_RESERVED);
-        bench.target(pong, echo);
-        let outputs = bench.outputs();
+        let pong = rig.nop_in(NopOut::decode(&pdu.bhs).initiator_task_tag, TAG_RESERVED);
+        rig.target(pong, echo);
+        let outputs = rig.outputs();
         match outputs[..] {
             [Output::Pong { id: TaskId(1), result: Ok(()) }] => assert_eq!(echo, b"four"),
             [Output::Close(CloseReason::Violation(_))] => assert_eq!(echo, b"five"),
             _ => panic!("{outputs:?}"),
         }
     }
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 }
 
 /// Goal: when nothing arrives, a ping is sent; its answer restarts the timer, silence ends the
 /// connection.
 #[test]
 fn a_dead_target_is_noticed() {
-    let mut bench = Bench::with(Offer::initiator(), ConnectionLimits::default());
-    bench.later(4);
-    assert!(bench.sent.is_empty());
-    bench.later(1);
-    let ping = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
-    bench.later(4);
-    let pong = bench.nop_in(ping.initiator_task_tag, TAG_RESERVED);
-    bench.target(pong, &[]);
-    bench.later(4);
-    assert!(bench.sent.is_empty() && bench.outputs().is_empty());
-    bench.later(1);
-    bench.sent(Opcode::NOP_OUT);
-    bench.later(6);
-    let outputs = bench.outputs();
+    let mut rig = Rig::with(Offer::initiator(), ConnectionLimits::default());
+    rig.later(4);
+    assert!(rig.sent.is_empty());
+    rig.later(1);
+    let ping = NopOut::decode(&rig.sent(Opcode::NOP_OUT).bhs);
+    rig.later(4);
+    let pong = rig.nop_in(ping.initiator_task_tag, TAG_RESERVED);
+    rig.target(pong, &[]);
+    rig.later(4);
+    assert!(rig.sent.is_empty() && rig.outputs().is_empty());
+    rig.later(1);
+    rig.sent(Opcode::NOP_OUT);
+    rig.later(6);
+    let outputs = rig.outputs();
     assert!(matches!(outputs[..], [Output::Close(CloseReason::TimedOut("a ping"))]), "{outputs:?}");
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 }
 
 /// Goal: when the target requests a logout, the initiator accepts no new commands, lets the open
@@ -186,13 +186,13 @@ fn a_dead_target_is_noticed() {
 #[test]
 fn a_requested_logout() {
     for patient in [true, false] {
-        let mut bench = Bench::new();
-        bench.execute(1, &[], 0);
-        let tag = bench.sent_command().initiator_task_tag;
-        let message = bench.async_message(AsyncEvent::LOGOUT_REQUESTED, [0, 0, 10]);
-        bench.target(message, &[]);
-        bench.execute(2, &[], 0);
-        let outputs = bench.outputs();
+        let mut rig = Rig::new();
+        rig.execute(1, &[], 0);
+        let tag = rig.sent_command().initiator_task_tag;
+        let message = rig.async_message(AsyncEvent::LOGOUT_REQUESTED, [0, 0, 10]);
+        rig.target(message, &[]);
+        rig.execute(2, &[], 0);
+        let outputs = rig.outputs();
         assert!(
             matches!(
                 outputs[..],
@@ -203,44 +203,44 @@ fn a_requested_logout() {
             ),
             "{outputs:?}"
         );
-        assert!(bench.sent.is_empty());
+        assert!(rig.sent.is_empty());
         if patient {
-            let response = bench.response(tag);
-            bench.target(response.encode(), &[]);
+            let response = rig.response(tag);
+            rig.target(response.encode(), &[]);
         } else {
-            bench.later(9);
+            rig.later(9);
         }
-        let logout = LogoutRequest::decode(&bench.sent(Opcode::LOGOUT_REQUEST).bhs);
+        let logout = LogoutRequest::decode(&rig.sent(Opcode::LOGOUT_REQUEST).bhs);
         assert_eq!((logout.reason(), logout.cid), (LogoutReason::CLOSE_CONNECTION, 7));
-        let answer = bench.logout_response(logout.initiator_task_tag);
-        bench.target(answer, &[]);
-        let outputs = bench.outputs();
+        let answer = rig.logout_response(logout.initiator_task_tag);
+        rig.target(answer, &[]);
+        let outputs = rig.outputs();
         let ([Output::Completed { .. }, Output::Close(CloseReason::LoggedOut)], _) =
             (&outputs[..], patient)
         else {
             panic!("{outputs:?}")
         };
-        bench.assert_nothing_left();
-        assert_eq!(bench.wait, None);
+        rig.assert_nothing_left();
+        assert_eq!(rig.wait, None);
     }
 }
 
 /// Goal: each request acknowledges all status received before it. RFC 7143 §4.2.2.2.
 #[test]
 fn status_is_acknowledged() {
-    let mut bench = Bench::new();
+    let mut rig = Rig::new();
     for id in 0..4 {
-        bench.execute(id, &[], 0);
-        let sent = bench.sent_command();
-        assert_eq!(sent.exp_stat_sn, bench.stat_sn, "the next one, over the wrap");
-        let response = bench.response(sent.initiator_task_tag);
-        bench.target(response.encode(), &[]);
+        rig.execute(id, &[], 0);
+        let sent = rig.sent_command();
+        assert_eq!(sent.exp_stat_sn, rig.stat_sn, "the next one, over the wrap");
+        let response = rig.response(sent.initiator_task_tag);
+        rig.target(response.encode(), &[]);
     }
-    let ping = bench.nop_in(TAG_RESERVED, 77);
-    bench.target(ping, &[]);
-    let answer = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
-    assert_eq!(answer.exp_stat_sn, bench.stat_sn);
-    bench.assert_nothing_left();
+    let ping = rig.nop_in(TAG_RESERVED, 77);
+    rig.target(ping, &[]);
+    let answer = NopOut::decode(&rig.sent(Opcode::NOP_OUT).bhs);
+    assert_eq!(answer.exp_stat_sn, rig.stat_sn);
+    rig.assert_nothing_left();
 }
 
 /// Goal: when the target announces that a connection or the session will drop, the initiator
@@ -249,37 +249,37 @@ fn status_is_acknowledged() {
 #[test]
 fn an_announced_drop_is_reported() {
     for event in [AsyncEvent::CONNECTION_WILL_DROP, AsyncEvent::SESSION_WILL_DROP] {
-        let mut bench = Bench::new();
-        let message = bench.async_message(event, [7, 30, 60]);
-        bench.target(message, &[]);
-        let outputs = bench.outputs();
+        let mut rig = Rig::new();
+        let message = rig.async_message(event, [7, 30, 60]);
+        rig.target(message, &[]);
+        let outputs = rig.outputs();
         let [Output::Event(message)] = &outputs[..] else { panic!("{outputs:?}") };
         assert_eq!((message.event, message.parameters), (event, [7, 30, 60]));
-        bench.handle(Input::PeerClosed);
-        let outputs = bench.outputs();
+        rig.handle(Input::PeerClosed);
+        let outputs = rig.outputs();
         assert!(matches!(outputs[..], [Output::Close(CloseReason::PeerClosed)]), "{outputs:?}");
-        bench.later(3600);
-        assert!(bench.sent.is_empty() && bench.outputs().is_empty());
-        bench.assert_nothing_left();
+        rig.later(3600);
+        assert!(rig.sent.is_empty() && rig.outputs().is_empty());
+        rig.assert_nothing_left();
     }
 }
 
 /// Goal: when the target requests a negotiation, the initiator sends an empty Text Request.
 #[test]
 fn a_requested_negotiation() {
-    let mut bench = Bench::new();
-    let message = bench.async_message(AsyncEvent::RENEGOTIATE, [0, 0, 3]);
-    bench.target(message, &[]);
-    let request = bench.sent(Opcode::TEXT_REQUEST);
+    let mut rig = Rig::new();
+    let message = rig.async_message(AsyncEvent::RENEGOTIATE, [0, 0, 3]);
+    rig.target(message, &[]);
+    let request = rig.sent(Opcode::TEXT_REQUEST);
     assert!(request.data.is_empty());
     let header = TextRequest::decode(&request.bhs);
-    let bhs = bench.text_response(&header, TextFlags::FINAL, TAG_RESERVED);
-    bench.target(bhs, &[]);
-    bench.outputs();
-    bench.assert_nothing_left();
+    let bhs = rig.text_response(&header, TextFlags::FINAL, TAG_RESERVED);
+    rig.target(bhs, &[]);
+    rig.outputs();
+    rig.assert_nothing_left();
 }
 
-impl Bench {
+impl Rig {
     fn text_response(&mut self, request: &TextRequest, flags: TextFlags, ttt: u32) -> [u8; 48] {
         TextResponse {
             first: FirstByte::plain(Opcode::TEXT_RESPONSE),
@@ -302,26 +302,26 @@ impl Bench {
 /// first.
 #[test]
 fn send_targets() {
-    let mut bench = Bench::new();
-    bench.handle(Input::SendTargets { id: TaskId(1), which: SendTargets::All });
-    bench.handle(Input::SendTargets { id: TaskId(2), which: SendTargets::This });
-    let request = bench.sent(Opcode::TEXT_REQUEST);
+    let mut rig = Rig::new();
+    rig.handle(Input::SendTargets { id: TaskId(1), which: SendTargets::All });
+    rig.handle(Input::SendTargets { id: TaskId(2), which: SendTargets::This });
+    let request = rig.sent(Opcode::TEXT_REQUEST);
     assert_eq!(request.data, b"SendTargets=All\0"[..]);
-    assert!(bench.sent.is_empty(), "one exchange at a time");
+    assert!(rig.sent.is_empty(), "one exchange at a time");
     let header = TextRequest::decode(&request.bhs);
     let unit = TextRequest { lun: Lun::new(6), ..header };
-    let bhs = bench.text_response(&unit, TextFlags::CONTINUE, 0x55);
-    bench.target(bhs, b"TargetName=iqn.2026-01.example:a\0TargetAddr");
-    let more = TextRequest::decode(&bench.sent(Opcode::TEXT_REQUEST).bhs);
+    let bhs = rig.text_response(&unit, TextFlags::CONTINUE, 0x55);
+    rig.target(bhs, b"TargetName=iqn.2026-01.example:a\0TargetAddr");
+    let more = TextRequest::decode(&rig.sent(Opcode::TEXT_REQUEST).bhs);
     assert_eq!(more.lun, Lun::new(6), "copied with the tag");
     assert_eq!(more.initiator_task_tag, header.initiator_task_tag);
     assert_eq!((more.target_transfer_tag, more.cmd_sn), (0x55, header.cmd_sn.next()));
-    let bhs = bench.text_response(&more, TextFlags::FINAL, TAG_RESERVED);
-    bench.target(
+    let bhs = rig.text_response(&more, TextFlags::FINAL, TAG_RESERVED);
+    rig.target(
         bhs,
         b"ess=10.0.0.1:3260,1\0TargetAddress=[fd00::1]:3260,2\0TargetName=iqn.2026-01.example:b\0",
     );
-    let outputs = bench.outputs();
+    let outputs = rig.outputs();
     let [Output::Targets { id: TaskId(1), result: Ok(targets) }] = &outputs[..] else {
         panic!("{outputs:?}")
     };
@@ -329,15 +329,15 @@ fn send_targets() {
     assert_eq!(targets[0].name, "iqn.2026-01.example:a");
     assert_eq!(targets[0].addresses, [("10.0.0.1:3260".into(), 1), ("[fd00::1]:3260".into(), 2)]);
     assert!(targets[1].addresses.is_empty());
-    let second = bench.sent(Opcode::TEXT_REQUEST);
+    let second = rig.sent(Opcode::TEXT_REQUEST);
     assert_eq!(second.data, b"SendTargets=\0"[..]);
-    bench.reject(RejectReason::PROTOCOL_ERROR, &second);
-    let outputs = bench.outputs();
+    rig.reject(RejectReason::PROTOCOL_ERROR, &second);
+    let outputs = rig.outputs();
     let [Output::Targets { id: TaskId(2), result: Err(failure) }] = &outputs[..] else {
         panic!("{outputs:?}")
     };
     assert_eq!(*failure, RequestFailure::Rejected(RejectReason::PROTOCOL_ERROR));
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 }
 
 /// Goal: a rejected command fails, and a ping uses up its CmdSN unless the target counted it.
@@ -345,25 +345,25 @@ fn send_targets() {
 #[test]
 fn a_rejected_command_leaves_no_gap() {
     for counted in [false, true] {
-        let mut bench = Bench::new();
-        bench.execute(1, &[], 512);
-        let pdu = bench.sent(Opcode::SCSI_COMMAND);
+        let mut rig = Rig::new();
+        rig.execute(1, &[], 512);
+        let pdu = rig.sent(Opcode::SCSI_COMMAND);
         let cmd_sn = ScsiCommand::decode(&pdu.bhs).cmd_sn;
-        bench.exp_cmd_sn = if counted { cmd_sn.next() } else { cmd_sn };
-        bench.reject(RejectReason::DATA_DIGEST_ERROR, &pdu);
-        let outputs = bench.outputs();
+        rig.exp_cmd_sn = if counted { cmd_sn.next() } else { cmd_sn };
+        rig.reject(RejectReason::DATA_DIGEST_ERROR, &pdu);
+        let outputs = rig.outputs();
         let failure = RequestFailure::Rejected(RejectReason::DATA_DIGEST_ERROR);
         assert!(
             matches!(&outputs[..], [Output::Completed { result: Err(why), .. }] if *why == failure),
             "{outputs:?}"
         );
         if !counted {
-            let plug = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
+            let plug = NopOut::decode(&rig.sent(Opcode::NOP_OUT).bhs);
             assert_eq!((plug.first.is_immediate(), plug.cmd_sn), (false, cmd_sn));
-            bench.exp_cmd_sn = cmd_sn.next();
-            let pong = bench.nop_in(plug.initiator_task_tag, TAG_RESERVED);
-            bench.target(pong, &[]);
+            rig.exp_cmd_sn = cmd_sn.next();
+            let pong = rig.nop_in(plug.initiator_task_tag, TAG_RESERVED);
+            rig.target(pong, &[]);
         }
-        bench.assert_nothing_left();
+        rig.assert_nothing_left();
     }
 }

@@ -1,9 +1,9 @@
 //! Tests of the machine with scripted PDUs of correct and of hostile targets.
 
-mod bench;
 mod hostile;
 mod level_two;
 mod life;
 mod manage;
+mod rig;
 mod streams;
 mod transfer;

@@ -1,7 +1,7 @@
 //! Streaming commands: data-in that is handed over as it arrives, and data-out that is given as it
 //! comes.
 
-use super::bench::{Bench, command, limits};
+use super::rig::{Rig, command, limits};
 use crate::connection::initiator::{
     CloseReason, Command, CommandResult, Input, Management, Output, RequestFailure,
     StreamingCommand,
@@ -29,8 +29,8 @@ fn offer(initial_r2t: bool, digests: bool) -> Offer {
     }
 }
 
-fn bench(digests: bool) -> Bench {
-    Bench::with(offer(true, digests), limits())
+fn rig(digests: bool) -> Rig {
+    Rig::with(offer(true, digests), limits())
 }
 
 fn streaming(command: Command, data_out_bytes: usize) -> Input {
@@ -42,7 +42,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-impl Bench {
+impl Rig {
     /// Starts a streaming command of which the first `prefix_bytes` are there; returns its tag.
     fn stream(&mut self, id: u64, data: &[u8], prefix_bytes: usize, data_in: u32) -> u32 {
         let command = command(id, &data[..prefix_bytes], data_in);
@@ -104,20 +104,20 @@ impl Bench {
 fn the_prefix_is_sent_with_the_command() {
     for initial_r2t in [true, false] {
         for prefix_bytes in [0, 1, 1000, 1024, 1500, 2047, 2048, 3000, 4000] {
-            let mut bench = Bench::with(offer(initial_r2t, false), limits());
+            let mut rig = Rig::with(offer(initial_r2t, false), limits());
             let data = pattern(4000);
             let command = command(1, &data[..prefix_bytes], 0);
-            bench.handle(streaming(command, 4000));
-            let pdu = bench.sent(Opcode::SCSI_COMMAND);
+            rig.handle(streaming(command, 4000));
+            let pdu = rig.sent(Opcode::SCSI_COMMAND);
             let header = ScsiCommand::decode(&pdu.bhs);
             assert_eq!(header.expected_data_transfer_length, 4000);
             assert_eq!(pdu.data, data[..prefix_bytes.min(1024)]);
             let unsolicited = !initial_r2t && prefix_bytes >= 2048;
             assert_eq!(header.flags.has(CommandFlags::FINAL), !unsolicited);
             let tag = header.initiator_task_tag;
-            let sent = bench.data_outs(&data);
+            let sent = rig.data_outs(&data);
             assert_eq!(sent, if unsolicited { vec![(tag, 1024, 1024, true)] } else { vec![] });
-            assert!(bench.outputs().is_empty(), "the target has not asked");
+            assert!(rig.outputs().is_empty(), "the target has not asked");
         }
     }
 }
@@ -126,49 +126,49 @@ fn the_prefix_is_sent_with_the_command() {
 /// and sent as it is given.
 #[test]
 fn an_r2t_is_answered_in_pieces() {
-    let mut bench = bench(false);
+    let mut rig = rig(false);
     let data = pattern(6000);
-    let tag = bench.stream(1, &data, 2500, 0);
-    assert_eq!(bench.asks(tag, 0, 1024, 3000), [(2500, 1524)]);
-    let sent = bench.data_outs(&data);
+    let tag = rig.stream(1, &data, 2500, 0);
+    assert_eq!(rig.asks(tag, 0, 1024, 3000), [(2500, 1524)]);
+    let sent = rig.data_outs(&data);
     assert_eq!(sent, [(tag, 1024, 1024, false), (tag, 2048, 452, false)]);
-    bench.gives(1, 2500, &data[2500..2600]);
-    bench.gives(1, 2600, &[]);
-    bench.gives(1, 2600, &data[2600..4024]);
-    let sent = bench.data_outs(&data);
+    rig.gives(1, 2500, &data[2500..2600]);
+    rig.gives(1, 2600, &[]);
+    rig.gives(1, 2600, &data[2600..4024]);
+    let sent = rig.data_outs(&data);
     assert_eq!(sent, [(tag, 2500, 100, false), (tag, 2600, 1024, false), (tag, 3624, 400, true)]);
-    assert_eq!(bench.asks(tag, 1, 4024, 1976), [(4024, 1976)]);
-    bench.gives(1, 4024, &data[4024..]);
-    let sent = bench.data_outs(&data);
+    assert_eq!(rig.asks(tag, 1, 4024, 1976), [(4024, 1976)]);
+    rig.gives(1, 4024, &data[4024..]);
+    let sent = rig.data_outs(&data);
     assert_eq!(sent, [(tag, 4024, 1024, false), (tag, 5048, 952, true)]);
-    bench.ends(tag);
-    bench.assert_nothing_left();
+    rig.ends(tag);
+    rig.assert_nothing_left();
 }
 
 /// Goal: an R2T whose data is not there holds up no other task; R2Ts of one task are answered in
 /// their order. RFC 7143 §11.8.
 #[test]
 fn other_tasks_are_not_held_up() {
-    let mut bench = bench(false);
+    let mut rig = rig(false);
     let data = pattern(4000);
-    let first = bench.stream(1, &data, 0, 0);
-    let second = bench.stream(2, &data, 0, 0);
-    bench.execute(3, &data, 0);
-    let plain = bench.sent_command().initiator_task_tag;
-    assert_eq!(bench.asks(first, 0, 0, 1000), [(0, 1000)]);
-    assert_eq!(bench.asks(first, 1, 1000, 500), [(1000, 500)]);
-    assert_eq!(bench.asks(second, 0, 0, 700), [(0, 700)]);
-    assert_eq!(bench.asks(plain, 0, 1024, 800), []);
-    assert_eq!(bench.data_outs(&data), [(plain, 1024, 800, true)]);
-    bench.gives(2, 0, &data[..700]);
-    assert_eq!(bench.data_outs(&data), [(second, 0, 700, true)]);
-    bench.gives(1, 0, &data[..1000]);
-    bench.gives(1, 1000, &data[1000..1500]);
-    assert_eq!(bench.data_outs(&data), [(first, 0, 1000, true), (first, 1000, 500, true)]);
+    let first = rig.stream(1, &data, 0, 0);
+    let second = rig.stream(2, &data, 0, 0);
+    rig.execute(3, &data, 0);
+    let plain = rig.sent_command().initiator_task_tag;
+    assert_eq!(rig.asks(first, 0, 0, 1000), [(0, 1000)]);
+    assert_eq!(rig.asks(first, 1, 1000, 500), [(1000, 500)]);
+    assert_eq!(rig.asks(second, 0, 0, 700), [(0, 700)]);
+    assert_eq!(rig.asks(plain, 0, 1024, 800), []);
+    assert_eq!(rig.data_outs(&data), [(plain, 1024, 800, true)]);
+    rig.gives(2, 0, &data[..700]);
+    assert_eq!(rig.data_outs(&data), [(second, 0, 700, true)]);
+    rig.gives(1, 0, &data[..1000]);
+    rig.gives(1, 1000, &data[1000..1500]);
+    assert_eq!(rig.data_outs(&data), [(first, 0, 1000, true), (first, 1000, 500, true)]);
     for tag in [first, second, plain] {
-        bench.ends(tag);
+        rig.ends(tag);
     }
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 }
 
 /// Goal: data-in of a streaming command has no buffer; each segment is reported once it is checked,
@@ -176,23 +176,23 @@ fn other_tasks_are_not_held_up() {
 #[test]
 fn data_in_is_handed_over() {
     for good in [true, false] {
-        let mut bench = bench(true);
-        let tag = bench.stream(1, &[], 0, 1500);
+        let mut rig = rig(true);
+        let tag = rig.stream(1, &[], 0, 1500);
         let data = pattern(1500);
-        let pdu = bench.data_in(tag, 0, 0);
-        bench.target(pdu.encode(), &data[..1000]);
+        let pdu = rig.data_in(tag, 0, 0);
+        rig.target(pdu.encode(), &data[..1000]);
         let place = DataDestination::Stream { task: TaskId(1), offset_bytes: 0 };
-        assert!(matches!(bench.outputs[0], Output::Receive(found) if found == place));
+        assert!(matches!(rig.outputs[0], Output::Receive(found) if found == place));
         let last = DataIn {
             flags: DataInFlags::FINAL | DataInFlags::STATUS,
-            stat_sn: bench.stat_sn,
-            ..bench.data_in(tag, 1, 1000)
+            stat_sn: rig.stat_sn,
+            ..rig.data_in(tag, 1, 1000)
         };
         let bhs = Pdu::with_data(last.encode(), Bytes::copy_from_slice(&data[1000..])).bhs;
-        bench.handle(Input::Header(Header::new(bhs)));
+        rig.handle(Input::Header(Header::new(bhs)));
         let digest = if good { SegmentDigest::Matched(5) } else { SegmentDigest::Mismatched };
-        bench.handle(Input::Payload { data: Bytes::new(), digest });
-        let outputs = bench.outputs();
+        rig.handle(Input::Payload { data: Bytes::new(), digest });
+        let outputs = rig.outputs();
         let segment = |at: usize| match outputs[at] {
             Output::DataIn { id: TaskId(1), offset_bytes, bytes, digest } => {
                 (offset_bytes, bytes, digest)
@@ -209,8 +209,8 @@ fn data_in_is_handed_over() {
         }
         assert_eq!(segment(1), (1000, 500, SegmentDigest::Matched(5)));
         assert!(matches!(outputs[2], Output::Completed { result: Ok(_), .. }));
-        bench.stat_sn.take();
-        bench.assert_nothing_left();
+        rig.stat_sn.take();
+        rig.assert_nothing_left();
     }
 }
 
@@ -218,23 +218,23 @@ fn data_in_is_handed_over() {
 /// digest is used if the range is one PDU. Other tasks are served meanwhile.
 #[test]
 fn data_out_that_is_announced() {
-    let mut bench = bench(true);
+    let mut rig = rig(true);
     let data = pattern(3500);
-    let tag = bench.stream(1, &data, 0, 0);
-    assert_eq!(bench.asks(tag, 0, 0, 3500), [(0, 3500)]);
-    bench.begins(1, 0, 1000);
-    assert_eq!((bench.sent[0].data_segment_bytes(), bench.sent[0].data.len()), (1000, 0));
-    bench.execute(2, &[], 512);
-    bench.part(1, &data[..999], Some(3));
-    bench.part(1, &data[999..1000], Some(4));
-    bench.begins(1, 1000, 2000);
-    bench.part(1, &data[1000..2500], None);
-    bench.part(1, &data[2500..3000], Some(5));
-    bench.gives(1, 3000, &data[3000..]);
-    assert_eq!(bench.digests, [Some(4), None, None]);
-    let read = bench.sent.remove(1).expect("a command");
+    let tag = rig.stream(1, &data, 0, 0);
+    assert_eq!(rig.asks(tag, 0, 0, 3500), [(0, 3500)]);
+    rig.begins(1, 0, 1000);
+    assert_eq!((rig.sent[0].data_segment_bytes(), rig.sent[0].data.len()), (1000, 0));
+    rig.execute(2, &[], 512);
+    rig.part(1, &data[..999], Some(3));
+    rig.part(1, &data[999..1000], Some(4));
+    rig.begins(1, 1000, 2000);
+    rig.part(1, &data[1000..2500], None);
+    rig.part(1, &data[2500..3000], Some(5));
+    rig.gives(1, 3000, &data[3000..]);
+    assert_eq!(rig.digests, [Some(4), None, None]);
+    let read = rig.sent.remove(1).expect("a command");
     assert_eq!(read.opcode(), Opcode::SCSI_COMMAND);
-    let sent = bench.data_outs(&data);
+    let sent = rig.data_outs(&data);
     assert_eq!(
         sent,
         [
@@ -244,7 +244,7 @@ fn data_out_that_is_announced() {
             (tag, 3000, 500, true),
         ]
     );
-    bench.ends(tag);
+    rig.ends(tag);
 }
 
 /// Goal: an open PDU of a command that the target has ended is completed with zeroes, which the
@@ -252,21 +252,21 @@ fn data_out_that_is_announced() {
 #[test]
 fn the_target_ends_a_command_in_an_open_pdu() {
     for digests in [false, true] {
-        let mut bench = bench(digests);
+        let mut rig = rig(digests);
         let data = pattern(2000);
-        let tag = bench.stream(1, &data, 0, 0);
-        bench.asks(tag, 0, 0, 2000);
-        bench.begins(1, 0, 2000);
-        bench.part(1, &data[..10], None);
-        let response = ScsiResponse { status: 8, ..bench.response(tag) };
-        bench.target(response.encode(), &[]);
-        assert_eq!(bench.digests, [None]);
-        let pdu = bench.sent(Opcode::DATA_OUT);
+        let tag = rig.stream(1, &data, 0, 0);
+        rig.asks(tag, 0, 0, 2000);
+        rig.begins(1, 0, 2000);
+        rig.part(1, &data[..10], None);
+        let response = ScsiResponse { status: 8, ..rig.response(tag) };
+        rig.target(response.encode(), &[]);
+        assert_eq!(rig.digests, [None]);
+        let pdu = rig.sent(Opcode::DATA_OUT);
         assert_eq!((pdu.missing_bytes(), pdu.data.len()), (0, 1024));
         assert_eq!(pdu.data[10..], [0; 1014]);
-        bench.part(1, &data[10..], None);
-        bench.outputs();
-        bench.assert_nothing_left();
+        rig.part(1, &data[10..], None);
+        rig.outputs();
+        rig.assert_nothing_left();
     }
 }
 
@@ -274,59 +274,59 @@ fn the_target_ends_a_command_in_an_open_pdu() {
 /// at the target. An open PDU is never accepted there: its digest is wrong, or the connection ends.
 #[test]
 fn data_that_does_not_come() {
-    type Mistake = fn(&mut Bench);
+    type Mistake = fn(&mut Rig);
     let mistakes: [(bool, Mistake); 5] = [
-        (true, |bench| {
-            bench.begins(1, 0, 2000);
-            bench.later(10);
+        (true, |rig| {
+            rig.begins(1, 0, 2000);
+            rig.later(10);
         }),
-        (true, |bench| {
-            bench.begins(1, 0, 2000);
-            bench.gives(1, 2000, &[1; 10]);
+        (true, |rig| {
+            rig.begins(1, 0, 2000);
+            rig.gives(1, 2000, &[1; 10]);
         }),
-        (true, |bench| {
-            bench.begins(1, 0, 1000);
-            bench.part(1, &[1; 1001], None);
+        (true, |rig| {
+            rig.begins(1, 0, 1000);
+            rig.part(1, &[1; 1001], None);
         }),
-        (false, |bench| bench.gives(1, 1, &[1; 10])),
-        (false, |bench| bench.gives(1, 0, &[1; 3001])),
+        (false, |rig| rig.gives(1, 1, &[1; 10])),
+        (false, |rig| rig.gives(1, 0, &[1; 3001])),
     ];
     for digests in [true, false] {
         for (is_open, mistake) in mistakes {
-            let mut bench = bench(digests);
+            let mut rig = rig(digests);
             let data = pattern(4000);
-            let tag = bench.stream(1, &data, 0, 0);
-            bench.asks(tag, 0, 0, 3000);
-            mistake(&mut bench);
+            let tag = rig.stream(1, &data, 0, 0);
+            rig.asks(tag, 0, 0, 3000);
+            mistake(&mut rig);
             if is_open && !digests {
-                let outputs = bench.outputs();
+                let outputs = rig.outputs();
                 assert!(matches!(
                     outputs[0],
                     Output::Completed { result: Err(RequestFailure::DataMissing), .. }
                 ));
                 assert!(matches!(outputs[1], Output::Close(CloseReason::DataMissing)));
-                assert!(bench.sent[0].missing_bytes() > 0, "the target cannot accept it");
+                assert!(rig.sent[0].missing_bytes() > 0, "the target cannot accept it");
                 continue;
             }
             if is_open {
-                assert!(bench.digests[0].is_some(), "a digest that does not match");
-                assert_eq!(bench.sent(Opcode::DATA_OUT).missing_bytes(), 0);
+                assert!(rig.digests[0].is_some(), "a digest that does not match");
+                assert_eq!(rig.sent(Opcode::DATA_OUT).missing_bytes(), 0);
             }
             let abort =
-                TaskManagementRequest::decode(&bench.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs);
+                TaskManagementRequest::decode(&rig.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs);
             assert_eq!(abort.referenced_task_tag, tag);
-            assert!(bench.outputs().is_empty(), "until the target has ended it");
-            bench.gives(1, 0, &data[..10]);
+            assert!(rig.outputs().is_empty(), "until the target has ended it");
+            rig.gives(1, 0, &data[..10]);
             let complete = ManagementResponse::FUNCTION_COMPLETE;
-            let response = bench.management(abort.initiator_task_tag, complete);
-            bench.target(response, &[]);
-            let outputs = bench.outputs();
+            let response = rig.management(abort.initiator_task_tag, complete);
+            rig.target(response, &[]);
+            let outputs = rig.outputs();
             assert_eq!(outputs.len(), 1, "the abort is not reported: {outputs:?}");
             assert!(matches!(
                 outputs[0],
                 Output::Completed { result: Err(RequestFailure::DataMissing), .. }
             ));
-            bench.assert_nothing_left();
+            rig.assert_nothing_left();
         }
     }
 }
@@ -335,23 +335,23 @@ fn data_that_does_not_come() {
 /// wrong digest, and the abort follows.
 #[test]
 fn an_aborted_stream() {
-    let mut bench = bench(true);
+    let mut rig = rig(true);
     let data = pattern(4000);
-    let tag = bench.stream(1, &data, 0, 0);
-    bench.asks(tag, 0, 0, 3000);
-    bench.begins(1, 0, 1000);
-    bench.handle(abort());
-    assert!(bench.digests[0].is_some());
-    assert_eq!(bench.sent(Opcode::DATA_OUT).missing_bytes(), 0);
-    let abort = bench.sent(Opcode::TASK_MANAGEMENT_REQUEST).initiator_task_tag();
-    bench.part(1, &data[..10], None);
-    let response = bench.management(abort, ManagementResponse::FUNCTION_COMPLETE);
-    bench.target(response, &[]);
-    let outputs = bench.outputs();
+    let tag = rig.stream(1, &data, 0, 0);
+    rig.asks(tag, 0, 0, 3000);
+    rig.begins(1, 0, 1000);
+    rig.handle(abort());
+    assert!(rig.digests[0].is_some());
+    assert_eq!(rig.sent(Opcode::DATA_OUT).missing_bytes(), 0);
+    let abort = rig.sent(Opcode::TASK_MANAGEMENT_REQUEST).initiator_task_tag();
+    rig.part(1, &data[..10], None);
+    let response = rig.management(abort, ManagementResponse::FUNCTION_COMPLETE);
+    rig.target(response, &[]);
+    let outputs = rig.outputs();
     let aborted = Err(RequestFailure::Aborted);
     assert!(matches!(&outputs[0], Output::Completed { result, .. } if *result == aborted));
     assert!(matches!(outputs[1], Output::Managed { .. }));
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 }
 
 /// Fault: the wrong digest that an abort gives to an open PDU made the target end the command
@@ -365,17 +365,17 @@ fn the_target_ends_an_aborted_stream_for_its_digest() {
     for (is_spoiled, (sense, is_end)) in
         [true, false].into_iter().flat_map(|of| ends.map(|e| (of, e)))
     {
-        let mut bench = bench(true);
-        let tag = bench.stream(1, &pattern(4000), 0, 0);
-        bench.asks(tag, 0, 0, 3000);
+        let mut rig = rig(true);
+        let tag = rig.stream(1, &pattern(4000), 0, 0);
+        rig.asks(tag, 0, 0, 3000);
         if is_spoiled {
-            bench.begins(1, 0, 1000);
+            rig.begins(1, 0, 1000);
         }
-        bench.handle(abort());
-        assert_eq!(bench.digests.len(), usize::from(is_spoiled));
-        let response = ScsiResponse { status: 2, ..bench.response(tag) };
-        bench.target(response.encode(), &[&[0, sense.len() as u8], sense].concat());
-        let outputs = bench.outputs();
+        rig.handle(abort());
+        assert_eq!(rig.digests.len(), usize::from(is_spoiled));
+        let response = ScsiResponse { status: 2, ..rig.response(tag) };
+        rig.target(response.encode(), &[&[0, sense.len() as u8], sense].concat());
+        let outputs = rig.outputs();
         let Some(Output::Completed { result, .. }) = outputs.last() else { panic!("{outputs:?}") };
         match result {
             Ok(result) => {
@@ -403,85 +403,85 @@ fn abort() -> Input {
 /// PDU. Its rest was abandoned with the abort, which cost the connection if there were no digests.
 #[test]
 fn an_abort_that_waits_for_its_numbers() {
-    let mut bench = bench(false);
+    let mut rig = rig(false);
     let data = pattern(4000);
-    let tag = bench.stream(1, &data, 0, 0);
-    bench.asks(tag, 0, 0, 3000);
-    bench.gives(1, 0, &data[..10]);
-    assert_eq!(bench.data_outs(&data), [(tag, 0, 10, false)]);
-    bench.machine.handle(bench.now, abort());
-    bench.begins(1, 10, 1000);
-    let abort = TaskManagementRequest::decode(&bench.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs);
+    let tag = rig.stream(1, &data, 0, 0);
+    rig.asks(tag, 0, 0, 3000);
+    rig.gives(1, 0, &data[..10]);
+    assert_eq!(rig.data_outs(&data), [(tag, 0, 10, false)]);
+    rig.machine.handle(rig.now, abort());
+    rig.begins(1, 10, 1000);
+    let abort = TaskManagementRequest::decode(&rig.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs);
     assert_eq!(abort.referenced_task_tag, tag);
-    bench.part(1, &data[10..20], None);
-    assert!(bench.sent.is_empty() && bench.outputs().is_empty());
+    rig.part(1, &data[10..20], None);
+    assert!(rig.sent.is_empty() && rig.outputs().is_empty());
     let complete = ManagementResponse::FUNCTION_COMPLETE;
-    let response = bench.management(abort.initiator_task_tag, complete);
-    bench.target(response, &[]);
-    let outputs = bench.outputs();
+    let response = rig.management(abort.initiator_task_tag, complete);
+    rig.target(response, &[]);
+    let outputs = rig.outputs();
     let aborted = Err(RequestFailure::Aborted);
     assert!(matches!(&outputs[0], Output::Completed { result, .. } if *result == aborted));
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 }
 
 /// Goal: the rest of a PDU that is open when its command is aborted may come until the abort is
 /// sent; the connection then continues without digests, too.
 #[test]
 fn an_open_pdu_is_completed_before_its_abort() {
-    let mut bench = bench(false);
+    let mut rig = rig(false);
     let data = pattern(4000);
-    let tag = bench.stream(1, &data, 0, 0);
-    bench.asks(tag, 0, 0, 3000);
-    bench.begins(1, 0, 3000);
-    bench.machine.handle(bench.now, abort());
-    bench.part(1, &data[..2000], None);
-    let pdu = bench.sent(Opcode::DATA_OUT);
+    let tag = rig.stream(1, &data, 0, 0);
+    rig.asks(tag, 0, 0, 3000);
+    rig.begins(1, 0, 3000);
+    rig.machine.handle(rig.now, abort());
+    rig.part(1, &data[..2000], None);
+    let pdu = rig.sent(Opcode::DATA_OUT);
     assert_eq!((pdu.missing_bytes(), &pdu.data[..]), (0, &data[..1024]));
-    bench.sent(Opcode::TASK_MANAGEMENT_REQUEST);
-    assert!(bench.sent.is_empty() && bench.outputs().is_empty());
+    rig.sent(Opcode::TASK_MANAGEMENT_REQUEST);
+    assert!(rig.sent.is_empty() && rig.outputs().is_empty());
 }
 
 /// Goal: an abort that the session refuses was never sent: the data of its command goes on.
 #[test]
 fn a_refused_abort_leaves_a_stream_as_it_was() {
-    let mut bench = bench(false);
+    let mut rig = rig(false);
     let data = pattern(1000);
-    let tag = bench.stream(1, &data, 0, 0);
-    bench.asks(tag, 0, 0, 1000);
-    bench.machine.handle(bench.now, abort());
-    let Output::ToSession(ToSession::Request { ticket, .. }) = bench.machine.poll() else {
+    let tag = rig.stream(1, &data, 0, 0);
+    rig.asks(tag, 0, 0, 1000);
+    rig.machine.handle(rig.now, abort());
+    let Output::ToSession(ToSession::Request { ticket, .. }) = rig.machine.poll() else {
         panic!("a request for numbers")
     };
-    bench.gives(1, 0, &data);
-    assert!(bench.sent.is_empty());
-    bench.handle(Input::Session(ToConnection::Refused { ticket }));
+    rig.gives(1, 0, &data);
+    assert!(rig.sent.is_empty());
+    rig.handle(Input::Session(ToConnection::Refused { ticket }));
     assert!(matches!(
-        bench.outputs()[..],
+        rig.outputs()[..],
         [Output::Managed { result: Err(RequestFailure::Refused(_)), .. }]
     ));
-    assert_eq!(bench.data_outs(&data), [(tag, 0, 1000, true)]);
-    bench.ends(tag);
-    bench.assert_nothing_left();
+    assert_eq!(rig.data_outs(&data), [(tag, 0, 1000, true)]);
+    rig.ends(tag);
+    rig.assert_nothing_left();
 }
 
 /// Goal: a logout ends the data of streaming commands like that of others: after the rest of the
 /// PDU that is open, nothing is sent.
 #[test]
 fn a_logout_ends_streams() {
-    let mut bench = bench(true);
-    let tag = bench.stream(1, &pattern(4000), 0, 0);
-    bench.asks(tag, 0, 0, 3000);
-    bench.begins(1, 0, 1000);
-    bench.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
-    bench.gives(1, 1000, &[1; 10]);
-    bench.part(1, &[2; 400], None);
-    bench.part(1, &[2; 600], Some(6));
-    assert_eq!(bench.digests, [Some(6)]);
-    assert_eq!(bench.sent(Opcode::DATA_OUT).missing_bytes(), 0);
-    bench.sent(Opcode::LOGOUT_REQUEST);
-    bench.gives(1, 1000, &[1; 10]);
-    bench.part(1, &[1; 10], None);
-    assert!(bench.sent.is_empty() && bench.outputs().is_empty());
+    let mut rig = rig(true);
+    let tag = rig.stream(1, &pattern(4000), 0, 0);
+    rig.asks(tag, 0, 0, 3000);
+    rig.begins(1, 0, 1000);
+    rig.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
+    rig.gives(1, 1000, &[1; 10]);
+    rig.part(1, &[2; 400], None);
+    rig.part(1, &[2; 600], Some(6));
+    assert_eq!(rig.digests, [Some(6)]);
+    assert_eq!(rig.sent(Opcode::DATA_OUT).missing_bytes(), 0);
+    rig.sent(Opcode::LOGOUT_REQUEST);
+    rig.gives(1, 1000, &[1; 10]);
+    rig.part(1, &[1; 10], None);
+    assert!(rig.sent.is_empty() && rig.outputs().is_empty());
 }
 
 /// Fault: an R2T that the target sent before it received the Logout Request was taken for one too
@@ -489,27 +489,27 @@ fn a_logout_ends_streams() {
 #[test]
 fn an_r2t_crosses_a_logout() {
     let offer = Offer { max_outstanding_r2t: 1, ..offer(true, false) };
-    let mut bench = Bench::with(offer, limits());
+    let mut rig = Rig::with(offer, limits());
     let data = pattern(2000);
-    let tag = bench.stream(1, &data, 0, 0);
-    bench.asks(tag, 0, 0, 1000);
-    bench.begins(1, 0, 1000);
-    bench.part(1, &data[..100], None);
-    bench.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
-    bench.part(1, &data[100..1000], None);
-    assert!(bench.asks(tag, 1, 1000, 1000).is_empty(), "no more data is sent");
+    let tag = rig.stream(1, &data, 0, 0);
+    rig.asks(tag, 0, 0, 1000);
+    rig.begins(1, 0, 1000);
+    rig.part(1, &data[..100], None);
+    rig.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
+    rig.part(1, &data[100..1000], None);
+    assert!(rig.asks(tag, 1, 1000, 1000).is_empty(), "no more data is sent");
 }
 
 /// Goal: a command with more data at hand than it announces is refused.
 #[test]
 fn a_prefix_longer_than_the_data() {
-    let mut bench = bench(false);
+    let mut rig = rig(false);
     let command = Command { data_out: Bytes::from_static(&[1; 10]), ..command(1, &[], 0) };
-    bench.handle(streaming(command, 9));
-    let outputs = bench.outputs();
+    rig.handle(streaming(command, 9));
+    let outputs = rig.outputs();
     assert!(matches!(
         outputs[0],
         Output::Completed { result: Err(RequestFailure::Refused(_)), .. }
     ));
-    bench.assert_nothing_left();
+    rig.assert_nothing_left();
 }

@@ -272,7 +272,7 @@ fn all_data_immediate_without_f() {
 #[test]
 fn writes_whose_data_came_with_them() {
     for (immediate_bytes, rest_bytes) in [(512, 0), (0, 512), (256, 256)] {
-        for asks in [false, true] {
+        for requests_data in [false, true] {
             let mut rig = Rig::normal(KEYS);
             let command = if rest_bytes > 0 { write_unsolicited } else { write };
             rig.send(1, command(0, 5, 512).encode(), &pattern(immediate_bytes));
@@ -289,7 +289,7 @@ fn writes_whose_data_came_with_them() {
             } else {
                 let task = rig.started(1);
                 assert!(task.has_all_data);
-                if asks {
+                if requests_data {
                     rig.wants(1, task.id, 512);
                     assert_eq!(rig.link(1).runs, [task.id]);
                 }

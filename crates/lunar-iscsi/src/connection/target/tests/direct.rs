@@ -16,13 +16,13 @@ use proptest::prelude::*;
 const CID: u16 = 1;
 const KEYS: &str = "ImmediateData=Yes InitialR2T=No MaxOutstandingR2T=2 FirstBurstLength=1024";
 
-/// A connection and its session. The connection asks the session directly, or by outputs that the
-/// driver passes on.
+/// A connection and its session. The connection calls the session directly, or by outputs that
+/// the driver passes on.
 struct Driver {
     machine: TargetConnection,
     session: TargetSession,
-    /// True if the connection asks the session directly.
-    asks: bool,
+    /// True if the connection calls the session directly.
+    is_direct: bool,
     now: Time,
     running: Vec<Task>,
     /// Answers that wait until the machine has no output.
@@ -101,17 +101,17 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Driver {
-    fn new(asks: bool) -> Self {
+    fn new(is_direct: bool) -> Self {
         let mut rig = Rig::normal(KEYS);
         let now = rig.now;
         let machine = rig.links.remove(&CID).unwrap().machine;
         let session = rig.session.take().unwrap();
         let (running, answers, log) = (Vec::new(), VecDeque::new(), Vec::new());
-        Self { machine, session, asks, now, running, answers, log, closed: false }
+        Self { machine, session, is_direct, now, running, answers, log, closed: false }
     }
 
     /// Hands a message to the session, which answers at once if it can.
-    fn ask(
+    fn try_send_to_session(
         session: &mut TargetSession,
         log: &mut Vec<Event>,
         message: &ToSession,
@@ -121,9 +121,9 @@ impl Driver {
         Some(answer)
     }
 
-    fn tell(&mut self, message: ToSession) {
+    fn send_to_session(&mut self, message: ToSession) {
         let Self { session, log, .. } = self;
-        if let Some(answer) = Self::ask(session, log, &message) {
+        if let Some(answer) = Self::try_send_to_session(session, log, &message) {
             return self.machine.handle(self.now, Input::Session(answer));
         }
         self.log.push(Event::ToSession(message.clone()));
@@ -161,12 +161,13 @@ impl Driver {
 
     /// Passes an input that may start or end a task.
     fn pass(&mut self, input: Input) {
-        if !self.asks {
+        if !self.is_direct {
             return self.machine.handle(self.now, input);
         }
         let Self { machine, session, log, now, .. } = self;
-        let started =
-            machine.handle_with_session(*now, input, |message| Self::ask(session, log, message));
+        let started = machine.handle_with_session(*now, input, |message| {
+            Self::try_send_to_session(session, log, message)
+        });
         let started = started.cloned();
         self.start(started);
     }
@@ -181,7 +182,7 @@ impl Driver {
                         None => return,
                     }
                 }
-                Output::ToSession(message) => self.tell(message),
+                Output::ToSession(message) => self.send_to_session(message),
                 Output::Start(task) => self.start(Some(task)),
                 Output::Send(pdu) => self.log.push(Event::Send(pdu)),
                 Output::Abort(task) => {

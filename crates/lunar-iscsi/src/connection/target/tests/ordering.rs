@@ -160,7 +160,7 @@ fn undecided_requests_are_counted_once() {
     let mut rig = windowed(1024);
     let connection = &mut rig.link(1).machine;
     let now = Time::from_nanos(2_000_000_000);
-    let mut tell = |input| {
+    let mut send = |input| {
         connection.handle(now, input);
         let mut arrived = None;
         loop {
@@ -178,7 +178,7 @@ fn undecided_requests_are_counted_once() {
     let verdict = |ticket, accepted| ToConnection::Verdict { ticket, accepted };
     let abort = |task| ToConnection::AbortTask { task, data: DataDue::Discarded };
     for number in 0..300 {
-        let (Some((ticket, task)), true) = tell(header(number)) else { panic!("{number}") };
+        let (Some((ticket, task)), true) = send(header(number)) else { panic!("{number}") };
         let (exp_cmd_sn, max_cmd_sn) = (cmd_sn(0), cmd_sn(400)); // unchanged
         let deliver = ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn };
         let messages = match number % 3 {
@@ -187,10 +187,10 @@ fn undecided_requests_are_counted_once() {
             _ => [verdict(ticket, true), abort(task)],
         };
         for message in messages {
-            tell(Input::Session(message));
+            send(Input::Session(message));
         }
     }
-    let undecided = (300..400).position(|number| !tell(header(number)).1);
+    let undecided = (300..400).position(|number| !send(header(number)).1);
     let limit = ConnectionLimits::default().undecided_requests_max;
     assert_eq!(
         undecided,

@@ -127,7 +127,7 @@ impl Initiator {
         is_whole(&found, count).then_some(found)
     }
 
-    fn ask(&mut self, flags: SnackFlags, tag: u32, first: u32, count: u32) {
+    fn send_snack(&mut self, flags: SnackFlags, tag: u32, first: u32, count: u32) {
         let expected = self.expected(flags, tag, first, count);
         self.rig.send(1, snack(flags, tag, first, count), &[]);
         let sent = self.rig.sent(1);
@@ -167,11 +167,11 @@ proptest! {
                 3 => initiator.acknowledge(one.min(4)),
                 4 | 5 => {
                     let tag = initiator.commands.saturating_sub(one);
-                    initiator.ask(DATA, tag, first, count);
+                    initiator.send_snack(DATA, tag, first, count);
                 }
                 _ => {
                     let first = initiator.acknowledged.saturating_sub(1) + first;
-                    initiator.ask(STATUS, TAG_RESERVED, first, count);
+                    initiator.send_snack(STATUS, TAG_RESERVED, first, count);
                 }
             }
         }

@@ -147,7 +147,7 @@ record CopyOptions(String source, String destination, int connections, int proto
     }
 
     private static boolean isUrl(String text) {
-        return IscsiUrl.isOne(text);
+        return IscsiUrl.isIscsiUrl(text);
     }
 
     boolean writesLun() {

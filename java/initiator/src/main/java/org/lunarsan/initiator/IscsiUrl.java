@@ -127,7 +127,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
      * @param text any text
      * @return whether it begins with the scheme
      */
-    public static boolean isOne(String text) {
+    public static boolean isIscsiUrl(String text) {
         Objects.requireNonNull(text, "text");
         return text.regionMatches(true, 0, SCHEME, 0, SCHEME.length());
     }
@@ -143,7 +143,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
         Objects.requireNonNull(text, "text");
         // First, so that no message below can repeat a secret.
         refuseSecret(text);
-        if (!isOne(text)) {
+        if (!isIscsiUrl(text)) {
             throw wrong("`" + text + "` does not begin with " + SCHEME,
                     "write iscsi://HOST[:PORT] or iscsi://HOST[:PORT]/TARGET/LUN");
         }

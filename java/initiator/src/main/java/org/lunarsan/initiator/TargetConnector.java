@@ -252,7 +252,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
         boolean proofRefused = status == LoginStatus.AUTHENTICATION_FAILURE
                 || status == LoginStatus.INITIATOR_ERROR;
         if (proofRefused && refused instanceof LoginRefusedException by
-                && by.provenBy().equals(Optional.of(ChapAlgorithm.SHA256))) {
+                && by.chapAlgorithm().equals(Optional.of(ChapAlgorithm.SHA256))) {
             // tgt 1.0.85 computes SHA-1 under the number that IANA assigned to SHA-256.
             return Failure.of(Kind.AUTHENTICATION, what, refused)
                     .hint("check the CHAP user and the secret; for a target with a faulty SHA-256"

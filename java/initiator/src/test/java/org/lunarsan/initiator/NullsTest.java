@@ -58,7 +58,7 @@ final class NullsTest {
             }
         }
         assertNames("text", () -> IscsiUrl.parse(null));
-        assertNames("text", () -> IscsiUrl.isOne(null));
+        assertNames("text", () -> IscsiUrl.isIscsiUrl(null));
         assertNames("text", () -> Portal.parse(null));
         assertNames("host", () -> new Portal(null, 3260));
         assertNames("target", () -> new IscsiUrl.Unit(null, 0));

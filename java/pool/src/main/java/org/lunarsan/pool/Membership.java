@@ -356,9 +356,11 @@ final class Membership {
     }
 
     /**
-     * Number of times that no member was left with all acknowledged writes. A loss of all members
-     * counts as soon as their devices count it, before the pool handles it: once for the first loss
-     * of each member, and for each later one, because writes between them may be lost by it.
+     * Number of times that the pool may have lost acknowledged writes, because no member had them
+     * all. The count is {@code losses}, the losses that the pool has handled, and, if every current
+     * member has a loss that the pool has not handled yet, 1 for the first loss of all members and
+     * 1 for each further loss of a member: writes that were acknowledged after an earlier loss may
+     * be lost in the further one.
      */
     long losses() {
         while (true) {

@@ -97,7 +97,7 @@ final class Server implements AutoCloseable {
     }
 
     /** Runs a program to its end, which has to be successful. */
-    static void must(String... command) throws IOException {
+    static void runChecked(String... command) throws IOException {
         Process run = new ProcessBuilder(command).redirectErrorStream(true).start();
         String said = new String(run.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         if (run.onExit().join().exitValue() != 0) {

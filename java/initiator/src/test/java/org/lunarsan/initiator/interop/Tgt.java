@@ -49,7 +49,7 @@ final class Tgt implements AutoCloseable {
         List<String> all = new ArrayList<>(
                 List.of("env", control, Server.program("tgtadm"), "--lld", "iscsi", "--op"));
         all.addAll(List.of(arguments));
-        Server.must(all.toArray(String[]::new));
+        Server.runChecked(all.toArray(String[]::new));
     }
 
     void allowDigests() throws IOException {

@@ -114,7 +114,7 @@ public final class InitiatorLogin {
             if (response.status() != LoginStatus.SUCCESS) {
                 byte[] text = new byte[Math.min(data.remaining(), LOGIN_SEGMENT_BYTES_MAX)];
                 data.get(text);
-                return failed(Refusal.of(options, response.status(), text, state.provenBy()));
+                return failed(Refusal.of(options, response.status(), text, state.chapAlgorithm()));
             }
             return take(response, data);
         } catch (LoginViolation | TextViolation broken) {

@@ -12,12 +12,12 @@ public final class LoginRefusedException extends LoginException {
     private static final long serialVersionUID = 1;
 
     /** The hash of the refused CHAP response, or null. */
-    private final ChapAlgorithm provenBy;
+    private final ChapAlgorithm chapAlgorithm;
 
-    LoginRefusedException(int status, ChapAlgorithm provenBy, String what,
+    LoginRefusedException(int status, ChapAlgorithm chapAlgorithm, String what,
             String advice) {
         super(status, what, advice);
-        this.provenBy = provenBy;
+        this.chapAlgorithm = chapAlgorithm;
     }
 
     /**
@@ -26,7 +26,7 @@ public final class LoginRefusedException extends LoginException {
      *
      * @return the hash; empty if no response was pending
      */
-    public Optional<ChapAlgorithm> provenBy() {
-        return Optional.ofNullable(provenBy);
+    public Optional<ChapAlgorithm> chapAlgorithm() {
+        return Optional.ofNullable(chapAlgorithm);
     }
 }

@@ -40,7 +40,7 @@ sealed interface LoginState {
     }
 
     /** Returns the hash of the CHAP response that the target has not answered yet, or null. */
-    default ChapAlgorithm provenBy() {
+    default ChapAlgorithm chapAlgorithm() {
         return null;
     }
 
@@ -156,9 +156,9 @@ sealed interface LoginState {
      * Our CHAP response was sent; the target may have to prove itself.
      *
      * @param ours our challenge until it is answered, or null
-     * @param provenBy the hash of our response; null if none was required
+     * @param chapAlgorithm the hash of our response; null if none was required
      */
-    record ExpectProof(ChapAnswer chap, Challenge ours, ChapAlgorithm provenBy)
+    record ExpectProof(ChapAnswer chap, Challenge ours, ChapAlgorithm chapAlgorithm)
             implements LoginState {
         @Override
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,

@@ -21,12 +21,12 @@ final class Refusal {
 
     /** Returns the exception for a status; {@code text} is the data segment of the response. */
     static LoginException of(LoginOptions options, int status, byte[] text,
-            ChapAlgorithm provenBy) {
+            ChapAlgorithm chapAlgorithm) {
         String words = "%s responded with status %s (%04x)".formatted(
                 options.targetName().orElse("the portal"), LoginStatus.name(status), status);
         return switch (LoginStatus.statusClass(status)) {
             case CLASS_REDIRECTION -> moved(status, text, words);
-            case CLASS_INITIATOR_ERROR -> new LoginRefusedException(status, provenBy,
+            case CLASS_INITIATOR_ERROR -> new LoginRefusedException(status, chapAlgorithm,
                     words, advice(status));
             case CLASS_TARGET_ERROR -> new TargetErrorException(status, words,
                     "try again later");

@@ -97,7 +97,7 @@ class LoginVectorsTest {
     private static String failed(LoginException reason) {
         TargetMovedException moved = reason instanceof TargetMovedException m ? m : null;
         String proven = reason instanceof LoginRefusedException refused
-                ? refused.provenBy().map(hash -> "" + hash.number()).orElse("-") : "-";
+                ? refused.chapAlgorithm().map(hash -> "" + hash.number()).orElse("-") : "-";
         return "failed status=0x%04x address=%s permanent=%s proven_by=%s".formatted(
                 reason.status(), moved == null ? "-" : moved.address(),
                 moved == null ? "-" : yes(moved.isPermanent()), proven);

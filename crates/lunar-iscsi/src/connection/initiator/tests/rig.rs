@@ -1,4 +1,4 @@
-//! A test bench: one connection, its session, and helpers that build the PDUs of the target.
+//! A test rig: one connection, its session, and helpers that build the PDUs of the target.
 
 use crate::connection::initiator::{
     Command, ConnectionLimits, ConnectionOptions, InitiatorConnection, Input, Output,
@@ -20,7 +20,7 @@ use std::vec::Vec;
 pub const CMD_SN: SerialNumber = SerialNumber(u32::MAX - 2);
 const STAT_SN: SerialNumber = SerialNumber(u32::MAX - 1);
 
-pub struct Bench {
+pub struct Rig {
     pub now: Time,
     pub session: InitiatorSession,
     /// True to deliver messages of the session at once, not only when the machine is idle.
@@ -42,12 +42,12 @@ pub fn limits() -> ConnectionLimits {
     ConnectionLimits { ping_interval: None, ..ConnectionLimits::default() }
 }
 
-impl Bench {
-    /// Creates a bench after login, with all offers accepted and a window of 16 commands.
+impl Rig {
+    /// Creates a rig after login, with all offers accepted and a window of 16 commands.
     pub fn with(offer: Offer, limits: ConnectionLimits) -> Self {
-        let mut bench = Self::before_login(offer, limits);
-        bench.log_in();
-        bench
+        let mut rig = Self::before_login(offer, limits);
+        rig.log_in();
+        rig
     }
 
     pub fn new() -> Self {
@@ -77,7 +77,7 @@ impl Bench {
         };
         let now = Time::from_nanos(1_000);
         let options = ConnectionOptions { login, session: None, limits };
-        let mut bench = Self {
+        let mut rig = Self {
             session_is_prompt: false,
             now,
             session,
@@ -90,8 +90,8 @@ impl Bench {
             exp_cmd_sn: CMD_SN,
             max_cmd_sn: CMD_SN.plus(15),
         };
-        bench.run();
-        bench
+        rig.run();
+        rig
     }
 
     fn log_in(&mut self) {

@@ -1,21 +1,22 @@
-//! Finds the figures in which rivals equal or beat Lunar.
+//! Finds the figures in which competitors equal or beat Lunar.
 
 use crate::bench::target::results::{BenchRun, CellResult, Sample};
 use lunar_load::Spread;
 
-/// Ratio up to which a rival is close.
+/// Ratio up to which a competitor is close.
 pub const CLOSE: f64 = 1.1;
 
-/// A cell and figure in which a rival wins or is close.
+/// A cell and figure in which a competitor is ahead or close.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RivalLead {
+pub struct CloseCompetitor {
     pub cell: String,
     pub ours: String,
     pub theirs: String,
     pub what: &'static str,
-    /// Ratio by which ours is better: below 1 theirs is better.
+    /// Ratio by which the figure of Lunar is better; below 1 the competitor is better.
     pub ratio: Spread,
-    /// True for ratios of rounds; otherwise they are of medians from two cells.
+    /// True for a ratio of figures of the same round; otherwise the ratio is that of medians of two
+    /// cells.
     pub is_paired: bool,
 }
 
@@ -32,15 +33,15 @@ const FIGURES: [Figure; 5] = [
 
 /// Compares setups of Lunar with those of tgt with the same client, in the same cell, and our
 /// client with libiscsi's on Lunar, each in a cell of its own. Void cells are left out.
-pub fn places(run: &BenchRun) -> Vec<RivalLead> {
+pub fn close_figures(run: &BenchRun) -> Vec<CloseCompetitor> {
     let sound = || run.cells.iter().filter(|cell| !cell.is_void);
-    let mut places = Vec::new();
+    let mut found = Vec::new();
     for cell in sound() {
         for ours in cell.setups.iter().filter(|setup| setup.starts_with("lunar")) {
-            for rival in ["tgt", "tgt aio"] {
-                let theirs = ours.replacen("lunar", rival, 1);
+            for competitor in ["tgt", "tgt aio"] {
+                let theirs = ours.replacen("lunar", competitor, 1);
                 if cell.setups.contains(&theirs) {
-                    places.extend(
+                    found.extend(
                         FIGURES.iter().filter_map(|figure| paired(cell, ours, &theirs, figure)),
                     );
                 }
@@ -54,30 +55,37 @@ pub fn places(run: &BenchRun) -> Vec<RivalLead> {
                 && cell.setups.iter().any(|setup| setup == "lunar")
         };
         if let Some(ours) = sound().find(like) {
-            places.extend(FIGURES.iter().filter_map(|figure| clients(ours, theirs, figure)));
+            found.extend(FIGURES.iter().filter_map(|figure| clients(ours, theirs, figure)));
         }
     }
-    places
+    found
 }
 
 const BY_LIBISCSI: &str = "lunar by libiscsi";
 
-fn paired(cell: &CellResult, ours: &str, theirs: &str, figure: &Figure) -> Option<RivalLead> {
+fn paired(cell: &CellResult, ours: &str, theirs: &str, figure: &Figure) -> Option<CloseCompetitor> {
     let (what, of, more) = *figure;
     let ratio = cell.figures(|round| {
         let (one, other) = (of(round.setups.get(ours)?)?, of(round.setups.get(theirs)?)?);
         better(one, other, more)
     })?;
     let (cell, ours, theirs) = (cell.key.clone(), ours.to_owned(), theirs.to_owned());
-    (ratio.median < CLOSE).then_some(RivalLead { cell, ours, theirs, what, ratio, is_paired: true })
+    (ratio.median < CLOSE).then_some(CloseCompetitor {
+        cell,
+        ours,
+        theirs,
+        what,
+        ratio,
+        is_paired: true,
+    })
 }
 
-/// Compares two clients of Lunar by medians, since they did not take turns.
-fn clients(ours: &CellResult, theirs: &CellResult, figure: &Figure) -> Option<RivalLead> {
+/// Compares two clients of Lunar by their medians, since they were not measured alternately.
+fn clients(ours: &CellResult, theirs: &CellResult, figure: &Figure) -> Option<CloseCompetitor> {
     let (what, of, more) = *figure;
     let (one, other) = (ours.setup("lunar", of)?.median, theirs.setup(BY_LIBISCSI, of)?.median);
     let ratio = better(one, other, more)?;
-    (ratio < CLOSE).then(|| RivalLead {
+    (ratio < CLOSE).then(|| CloseCompetitor {
         cell: theirs.key.clone(),
         ours: "lunar".to_owned(),
         theirs: BY_LIBISCSI.to_owned(),
@@ -149,16 +157,16 @@ pub mod tests {
         }
     }
 
-    /// Goal: cells in which a rival is close or ahead are reported, with the figure; other cells
-    /// and void cells are not.
+    /// Goal: cells in which a competitor is close or ahead are reported, with the figure; other
+    /// cells and void cells are not.
     #[test]
-    fn cells_with_close_rivals_are_reported() {
+    fn cells_with_close_competitors_are_reported() {
         let mut run = run();
-        let rivals: Vec<_> = places(&run);
-        let rivals: Vec<_> =
-            rivals.iter().map(|one| (one.theirs.as_str(), one.what, one.is_paired)).collect();
+        let competitors: Vec<_> = close_figures(&run);
+        let competitors: Vec<_> =
+            competitors.iter().map(|one| (one.theirs.as_str(), one.what, one.is_paired)).collect();
         assert_eq!(
-            rivals,
+            competitors,
             [
                 ("tgt", "IOPS", true),
                 ("tgt", "p50", true),
@@ -173,6 +181,6 @@ pub mod tests {
             ]
         );
         run.cells[0].is_void = true;
-        assert_eq!(places(&run).len(), 1);
+        assert_eq!(close_figures(&run).len(), 1);
     }
 }

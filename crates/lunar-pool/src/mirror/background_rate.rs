@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Rate limiter of background work that processes the mirror in pieces while users access it.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct BackgroundRateLimiter {
     /// Number of operations of users at the last piece.
     foreground: u64,
     last_piece_bytes: u64,
@@ -22,13 +22,13 @@ pub(super) struct Rates {
     pub(super) idle: Option<NonZeroU64>,
 }
 
-impl Pace {
+impl BackgroundRateLimiter {
     pub(super) fn new(mirror: &Mirror) -> Self {
         Self { foreground: mirror.foreground.load(SeqCst), last_piece_bytes: 0 }
     }
 
     /// Records that a piece of this length begins.
-    pub(super) fn has_begun(&mut self, bytes: u64) {
+    pub(super) fn begin_piece(&mut self, bytes: u64) {
         self.last_piece_bytes = bytes;
     }
 
