@@ -347,13 +347,13 @@ impl IdleMemory {
     }
 
     pub(crate) fn idle_bytes(&self) -> usize {
-        let places = (0..FREE_LISTS).flat_map(|list| (0..CLASSES).map(move |class| (list, class)));
+        let lists = (0..FREE_LISTS).flat_map(|list| (0..CLASSES).map(move |class| (list, class)));
         // All memory of a class has one size. The lock is held briefly, as a core waits for it.
         let of_class = |(list, class)| -> usize {
             let memory = self.lock(list, class);
             memory.first().map_or(0, Memory::allocated_bytes) * memory.len()
         };
-        places.map(of_class).sum()
+        lists.map(of_class).sum()
     }
 
     /// Frees all idle memory and returns its size; the caller subtracts it from the budget.
@@ -361,9 +361,9 @@ impl IdleMemory {
         if !self.has_idle.swap(false, SeqCst) {
             return 0;
         }
-        let places = (0..FREE_LISTS).flat_map(|list| (0..CLASSES).map(move |class| (list, class)));
+        let lists = (0..FREE_LISTS).flat_map(|list| (0..CLASSES).map(move |class| (list, class)));
         let mut bytes = 0;
-        for (list, class) in places {
+        for (list, class) in lists {
             let memory = std::mem::take(&mut *self.lock(list, class));
             bytes += memory.iter().map(Memory::allocated_bytes).sum::<usize>();
         }

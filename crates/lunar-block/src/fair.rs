@@ -34,8 +34,9 @@ const COMMANDS: FairLimits = FairLimits {
 const ALLOCATION_QUERIES: FairLimits =
     FairLimits { owners_max: 8, shared_max: 8, contended_max: 3, ..COMMANDS };
 
-/// Maximum number of bytes that a clear counts as. A clear moves no data, but may cost the device as
-/// much work as a write. The limit lets the owner of a long clear have other commands in progress.
+/// Maximum number of bytes that a clear counts as. A clear moves no data, but may cost the device
+/// as much work as a write. The limit lets the owner of a long clear have other commands in
+/// progress.
 const CLEAR_BYTES_MAX: u64 = 2 << 20;
 
 /// A device that passes a limited number of commands at a time to an inner device, such as a LUN of

@@ -344,7 +344,7 @@ impl ConnectionClient {
 
     fn execute(&mut self, now: Time, output: Output, out: &mut Outbox) {
         match output {
-            Output::Receive(place) => self.receive(place),
+            Output::Receive(destination) => self.receive(destination),
             Output::Send(pdu) => out.push(pdu),
             Output::SendData { initiator_task_tag, data, digest } => {
                 out.push_part(initiator_task_tag, data, digest);
@@ -420,8 +420,8 @@ impl ConnectionClient {
         self.send_aborts(now);
     }
 
-    fn receive(&mut self, place: DataDestination) {
-        self.filling = match place {
+    fn receive(&mut self, destination: DataDestination) {
+        self.filling = match destination {
             DataDestination::Control => {
                 SegmentDestination::Control { buffer: vec![0; self.segment_bytes], filled: 0 }
             }

@@ -65,7 +65,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
 
     /// Index of `key`.
     #[inline]
-    fn place(&self, key: K) -> Option<usize> {
+    fn position(&self, key: K) -> Option<usize> {
         match self.last(key).is_some() {
             true => Some(self.entries.len() - 1),
             false => self.find(key).ok(),
@@ -80,7 +80,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
     /// Removes an entry only if its value `matches`.
     #[inline]
     pub(crate) fn remove_if(&mut self, key: K, matches: impl FnOnce(&V) -> bool) -> Option<V> {
-        let at = self.place(key)?;
+        let at = self.position(key)?;
         if !matches(&self.entries[at].1) {
             return None;
         }
@@ -116,7 +116,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
-        let at = self.place(key)?;
+        let at = self.position(key)?;
         self.entries.get_mut(at).map(|(_, value)| value)
     }
 

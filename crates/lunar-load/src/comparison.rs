@@ -241,13 +241,13 @@ mod tests {
         let mut order: Vec<&str> = log.iter().map(|(name, _)| *name).collect();
         order.dedup();
         assert_eq!(order, ["a", "b", "a", "b"]);
-        let places = |measure: usize| {
+        let offsets = |measure: usize| {
             let mut groups = log.chunk_by(|one, next| one.0 == next.0);
             let group = groups.nth(measure).unwrap();
-            group.iter().map(|(_, place)| *place).collect::<Vec<_>>()
+            group.iter().map(|(_, offset)| *offset).collect::<Vec<_>>()
         };
-        assert_eq!(places(0), places(1), "the same for both");
-        assert_ne!(places(0), places(2), "and others in the next round");
+        assert_eq!(offsets(0), offsets(1), "the same for both");
+        assert_ne!(offsets(0), offsets(2), "and others in the next round");
         for measured in comparison.measured() {
             assert_eq!(
                 measured.latency.count(),

@@ -26,7 +26,7 @@ pub struct CoreOptions {
 /// A future that runs on a core.
 pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Wraps all that runs on a core, from its first job to its last: a place for state of the thread,
+/// Wraps all that runs on a core, from its first job to its last, to hold state of the thread,
 /// such as a ring.
 pub type CoreWrapper = fn(LocalFuture) -> LocalFuture;
 

@@ -43,7 +43,7 @@ const ALLOCATION_BYTES: usize = 64;
 /// Send queue of one connection. Data segments are shared, never copied.
 ///
 /// A PDU may be *open*: its header announces data that follows in parts
-/// ([`push_part`](Self::push_part)). It keeps its place; PDUs pushed meanwhile wait behind it.
+/// ([`push_part`](Self::push_part)). It keeps its position; PDUs pushed meanwhile wait behind it.
 #[derive(Debug)]
 pub struct Outbox {
     /// Bytes that may be sent now.
@@ -81,7 +81,8 @@ struct PieceQueue {
     bytes: usize,
     /// Memory of the data of all pieces that nothing else charges.
     data_bytes: usize,
-    /// Headers, and padding with digests, of all pieces; the first `header_bytes_sent` bytes are sent.
+    /// Headers, and padding with digests, of all pieces; the first `header_bytes_sent` bytes are
+    /// sent.
     headers: Vec<u8>,
     header_bytes_sent: usize,
 }
@@ -484,11 +485,11 @@ mod tests {
         assert_eq!(handed(&outbox), all - SEND_BYTES_MAX);
     }
 
-    /// Goal: a PDU that is sent in parts keeps its place; PDUs pushed meanwhile follow it, open
+    /// Goal: a PDU that is sent in parts keeps its position; PDUs pushed meanwhile follow it, open
     /// ones included, and the stream equals that of whole PDUs. Everything that is held counts.
     /// Method: PDUs of random lengths are opened, completed in random order, and sent meanwhile.
     #[test]
-    fn open_pdus_keep_their_place() {
+    fn open_pdus_keep_their_positions() {
         let mut state = 7_u64;
         let mut random = move |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -42,7 +42,7 @@ const MOVED_BYTES_PER_MICROSECOND: usize = 4 << 10;
 pub struct OwnerId(pub u64);
 
 /// Returns the share of an owner in the time charged for these turns. The number of its turns is
-/// less exact, because time that other processes take from the thread is charged, too.
+/// less exact, because the time for which other processes preempt the thread is also charged.
 #[cfg(test)]
 pub(crate) fn time_share(turns: &[(OwnerId, Duration)], of: OwnerId) -> f64 {
     let time = |is_counted: &dyn Fn(OwnerId) -> bool| -> f64 {
@@ -59,7 +59,7 @@ thread_local! {
 }
 
 /// Returns the times that were charged to owners on this thread since the last call. Times that a
-/// test measures itself differ from these when other processes take time from the thread.
+/// test measures itself differ from these when other processes preempt the thread.
 #[cfg(test)]
 pub(crate) fn take_charges() -> Vec<(OwnerId, Duration)> {
     CHARGES.take()
@@ -440,9 +440,9 @@ mod tests {
         log.iter().filter(|(its, _)| *its == owner).count()
     }
 
-    /// Goal: an owner with one connection has as many turns as one with 20, and each of those has
-    /// as many as the others. Fault: beside 64 sessions of one host that sent Text Requests,
-    /// another host completed 93 instead of 50,000 requests a second.
+    /// Goal: an owner with one connection has as many turns as an owner with 20 connections, and
+    /// each of the 20 has as many as the others. Fault: beside 64 sessions of one host that sent
+    /// Text Requests, another host completed 93 instead of 50,000 requests a second.
     #[test]
     fn owners_have_equal_turns() {
         let (log, _) = turns(&[busy(7, 20, ROUND_TIME), busy(8, 1, ROUND_TIME)], 400);
@@ -455,7 +455,7 @@ mod tests {
 
     /// Goal: an owner with long turns has fewer of them, and no larger share of the core. Fault:
     /// beside logins from 16 addresses to a target of 256 logical units (turns of 0.8 ms, one for
-    /// each address in each round), another host completed 2 % of its requests.
+    /// each address in each round), the request rate of another host fell to 2 %.
     #[test]
     fn owners_with_long_turns_have_fewer() {
         let hosts = 16;
@@ -465,7 +465,10 @@ mod tests {
         let long_turns = log.len() - turns_of(&log, 99);
         let their_time = 8 * ROUND_TIME * u32::try_from(long_turns).unwrap();
         let rounds = u32::try_from(turns_of(&log, 99)).unwrap();
-        assert!(their_time <= 2 * ROUND_TIME * rounds, "{long_turns} beside {rounds} of one");
+        assert!(
+            their_time <= 2 * ROUND_TIME * rounds,
+            "{long_turns} long turns in {rounds} rounds of the other owner"
+        );
         for host in 0..hosts {
             let turns = turns_of(&log, host);
             assert!(turns.abs_diff(long_turns / hosts) <= 2, "{turns} of {long_turns}");
@@ -473,8 +476,8 @@ mod tests {
     }
 
     /// Goal: all owners that move data together have the same share of the core as one owner that
-    /// moves none. Fault: beside 16 hosts that sent VERIFY of 8 MiB (48 bytes on the wire), another
-    /// host completed 14 % of its requests; beside 16 hosts that read, 47 %.
+    /// moves none. Fault: beside 16 hosts that sent VERIFY of 8 MiB (48 bytes on the wire), the
+    /// request rate of another host fell to 14 %; beside 16 hosts that read, to 47 %.
     #[test]
     fn owners_that_move_data_share_the_time_of_one() {
         for hosts in [1, 4, 64] {
@@ -483,7 +486,10 @@ mod tests {
             loads.push(busy(99, 1, ROUND_TIME));
             let (log, _) = turns(&loads, 4000);
             let of_one = turns_of(&log, 99);
-            assert!((1700..=2300).contains(&of_one), "{of_one} beside {hosts} hosts");
+            assert!(
+                (1700..=2300).contains(&of_one),
+                "{of_one} of 4000 turns for the owner that moves no data, beside {hosts} hosts"
+            );
             for host in 0..hosts {
                 let turns = turns_of(&log, host);
                 assert!(turns.abs_diff((4000 - of_one) / hosts) <= 8, "{turns} of {hosts} hosts");
@@ -520,9 +526,9 @@ mod tests {
         }
     }
 
-    /// Goal: closing all connections after a long turn and coming back does not reset an owner's
-    /// clock. Fault: logins of 16 hosts, each over a connection of its own, had a turn in each
-    /// round.
+    /// Goal: an owner that closes all its connections after a long turn and connects again has the
+    /// same clock as before. Fault: logins of 16 hosts, each over a connection of its own, had a
+    /// turn in each round.
     #[test]
     fn reconnecting_does_not_reset_an_owners_clock() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -532,7 +538,7 @@ mod tests {
             (0..4).for_each(|_| first.count(2 * ROUND_TIME, MovedBytes::default()));
             drop(first);
             let again = of(7);
-            assert!(!again.may_run(), "it is ahead");
+            assert!(!again.may_run(), "the clock of the owner is ahead");
             drop(again);
             for _ in 0..8 {
                 end_round();
@@ -557,8 +563,8 @@ mod tests {
     }
 
     /// Goal: an owner that is alone on a core does not wait for rounds; with another one, or with
-    /// many connections, it does. Fault: 4 KiB reads at depth 32 reached 0.89 of their rate, with
-    /// two polls of the sockets for each turn of more than 100 us.
+    /// many connections, it does. Fault: the rate of 4 KiB reads at depth 32 fell to 89 %, with two
+    /// polls of the sockets for each turn of more than 100 us.
     #[test]
     fn an_owner_alone_does_not_wait_for_rounds() {
         let mut connections: Vec<_> = (0..ALONE_CONNECTIONS_MAX).map(|_| of(7)).collect();
@@ -569,12 +575,12 @@ mod tests {
         drop(other);
         assert!(connections[0].may_run());
         connections.push(of(7));
-        assert!(!connections[0].may_run(), "a new owner would wait for many");
+        assert!(!connections[0].may_run(), "a new owner would wait for a turn of each connection");
     }
 
     /// Goal: connections that wait behind others of their owner are not polled until it is their
-    /// turn. Fault: each round of a core polled all of the 8,000 sessions of one host that had
-    /// something to send, and another host completed 2 % of its requests.
+    /// turn. Fault: each round of a core polled all 8,000 sessions of one host that had something
+    /// to send, and the request rate of another host fell to 2 %.
     #[test]
     fn waiting_connections_are_not_polled() {
         let (log, polls) = turns(&[busy(7, 500, ROUND_TIME)], 2000);

@@ -260,8 +260,8 @@ mod tests {
     }
 
     /// Goal: data that is moved and not sent ends a turn as answers do. Fault: VERIFY of 8 MiB
-    /// counted as one PDU; beside one initiator with 64 sessions, another one completed half a
-    /// request a second.
+    /// counted as one PDU. Beside 64 sessions of one initiator, another initiator completed one
+    /// request in two seconds.
     #[test]
     fn moved_bytes_end_a_turn() {
         let out = Outbox::default();
@@ -274,14 +274,14 @@ mod tests {
         count_moved(1);
         assert!(turn.is_over(&out) && !may_move_now());
         drop(turn);
-        assert!(may_move_now(), "outside of turns all may be moved");
+        assert!(may_move_now(), "outside of turns there is no limit");
         MOVE_BUDGET.set(Some((TURN_BYTES, Instant::now() - TURN_TIME_MAX)));
         assert!(!may_move_now(), "the time of the turn is over");
         MOVE_BUDGET.set(None);
     }
 
-    /// Fault: a core that was preempted as it began a turn began no work in that turn and was not
-    /// woken again: commands with a permit waited up to 4 s for the next event.
+    /// Fault: a core that was preempted at the beginning of a turn began no work in that turn, and
+    /// was not woken again: commands with a permit waited up to 4 s for the next event.
     #[test]
     fn a_turn_begins_one_piece_of_work_at_least() {
         let mut late = MoveBudget::begin();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     /// Goal: one costly PDU ends a turn when the time is over. Fault: a turn handled eight Text
-    /// Requests of 275 us each; beside 64 such connections a normal one completed 93 requests a
+    /// Requests of 275 us each. Beside 64 such connections, another one completed 93 requests a
     /// second.
     #[test]
     fn time_is_checked_after_costly_pdus() {
@@ -325,12 +325,12 @@ mod tests {
         turn.count();
         mark_costly();
         assert!(turn.is_over(&out));
-        assert!(!turn.is_over(&out), "the mark is for one PDU");
+        assert!(!turn.is_over(&out), "a mark counts for one PDU only");
     }
 
-    /// Goal: a turn of plain requests is not cut short when no other owner has work; one with a
-    /// costly request is. Fault: a busy machine ended each fifth turn of 4 KiB writes in the
-    /// middle of the data it had received.
+    /// Goal: a turn without costly requests may be longer when no other owner has connections; a
+    /// turn with a costly request may not. Fault: a busy machine ended each fifth turn of 4 KiB
+    /// writes in the middle of the data it had received.
     #[test]
     fn turns_are_longer_without_other_owners() {
         let out = Outbox::default();

@@ -148,8 +148,8 @@ fn common(protocol_level: u16) -> Standard {
 /// A left-aligned ASCII field: truncated or padded with spaces; unprintable characters become dots.
 fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
-    for (place, byte) in field.iter_mut().zip(text.bytes()) {
-        *place = if matches!(byte, 0x20..=0x7e) { byte } else { b'.' };
+    for (target, byte) in field.iter_mut().zip(text.bytes()) {
+        *target = if matches!(byte, 0x20..=0x7e) { byte } else { b'.' };
     }
     field
 }

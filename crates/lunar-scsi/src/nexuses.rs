@@ -212,8 +212,8 @@ mod tests {
     }
 
     /// Goal: an announcement accesses no nexus except the excluded one, and all others receive it.
-    /// Fault: 16 sessions with MODE SELECT at a unit that 6,000 sessions saw, each a loop of
-    /// half a millisecond, left another host 12 % of its requests.
+    /// Fault: each MODE SELECT at a unit that 6,000 sessions saw was a loop of half a millisecond.
+    /// Beside 16 sessions with MODE SELECT, the request rate of another host fell to 12 %.
     #[test]
     fn an_announcement_does_not_visit_each_nexus() {
         let mut nexuses = many();
@@ -231,8 +231,8 @@ mod tests {
         }
     }
 
-    /// Goal: a nexus is found by its ports without a loop over all. Fault: RESERVE and RELEASE
-    /// at a unit that 6,000 sessions saw left another host 4 % of its requests.
+    /// Goal: a nexus is found by its ports without a loop over all. Fault: beside RESERVE and
+    /// RELEASE at a unit that 6,000 sessions saw, the request rate of another host fell to 4 %.
     #[test]
     fn a_nexus_is_found_by_its_ports() {
         let mut nexuses = many();

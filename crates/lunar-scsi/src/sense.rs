@@ -461,8 +461,8 @@ impl fmt::Display for Sense {
             write!(f, " ({name})")?;
         }
         if let Some(field) = self.field {
-            let place = if field.in_cdb { "CDB" } else { "parameter list" };
-            write!(f, ", {place} byte {}", field.byte)?;
+            let source = if field.in_cdb { "CDB" } else { "parameter list" };
+            write!(f, ", {source} byte {}", field.byte)?;
             if let Some(bit) = field.bit {
                 write!(f, " bit {bit}")?;
             }

@@ -20,7 +20,7 @@ pub(crate) struct AbortSignal {
 #[derive(Debug, Default)]
 struct Shared {
     raised: AtomicBool,
-    /// Waker of the waiter, if there is one: a command waits in one place at a time.
+    /// Waker of the waiter, if there is one: a command waits for one thing at a time.
     waiting: AtomicWaker,
     /// Number of reasons for which the command is [awaited](crate::awaited): claims that it holds
     /// or waits for, and its wait at a limit.

@@ -390,7 +390,7 @@ mod tests {
         assert!(!tickets[WAITING_MAX..].iter_mut().any(is_replaced));
     }
 
-    /// Fault: the waiting places of a network went to the logins that came first. Guesses in a loop
+    /// Fault: the waiting slots of a network went to the logins that came first. Guesses in a loop
     /// took all of them, and a login with the right secret never got one.
     #[test]
     fn a_flood_takes_no_slots_of_other_names() {

@@ -21,8 +21,8 @@ use std::sync::Arc;
 pub struct Catalogue {
     /// The targets, in the order of their listing.
     pub targets: Vec<Arc<TargetOptions>>,
-    /// CHAP requirement for discovery sessions. If `None`, a discovery session needs no proof, and sees
-    /// the targets that its initiator may log in to.
+    /// CHAP requirement for discovery sessions. If `None`, a discovery session needs no proof, and
+    /// sees the targets that its initiator may log in to.
     pub discovery_chap: Option<ChapRequirement>,
 }
 

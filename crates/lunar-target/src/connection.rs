@@ -17,7 +17,7 @@ use crate::relay::RelayFactory;
 use crate::session::{ConnectionEvent, ConnectionEventSender, KnownView, Session};
 use crate::statistics::{Commands, Counters};
 use crate::task_map::{self, TaskIds, TaskMap};
-use crate::task_set::PlaceQueued;
+use crate::task_set::QueuedTaskPermit;
 use crate::tasks::{TaskServices, Tasks, data_in_bytes};
 use crate::unit::Unit;
 use bytes::Bytes;
@@ -158,8 +158,9 @@ struct Connection {
     /// True in full feature phase of a normal session.
     in_normal_session: bool,
     tasks: Tasks,
-    /// Queue places of commands that are being started and have entered their task sets already.
-    places: TaskMap<PlaceQueued>,
+    /// Task set permits of commands that are being started and have entered their task sets
+    /// already.
+    permits: TaskMap<QueuedTaskPermit>,
     commands: Commands,
     /// Tasks that the session aborts by task management, not through an event of the protocol.
     managed: TaskIds,
@@ -213,7 +214,7 @@ impl Connection {
             memory,
             in_normal_session: false,
             tasks,
-            places: TaskMap::default(),
+            permits: TaskMap::default(),
             commands,
             managed: TaskIds::default(),
             units_of_aborted_tasks: Vec::new(),
@@ -263,12 +264,12 @@ impl Connection {
                 Output::Send(pdu) => out.push(pdu),
                 Output::ToSession(message) => self.tell_session(now, message),
                 Output::Start(task) => self.start(now, &task),
-                Output::Receive(place) => self.receive(place),
+                Output::Receive(destination) => self.receive(destination),
                 Output::Run(task) => self.run(now, task),
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
-                    if !self.places.is_empty() {
-                        self.places.clear(); // places of tasks that failed before their start
+                    if !self.permits.is_empty() {
+                        self.permits.clear(); // permits of tasks that failed before their start
                     }
                     match self.answers.pop_front() {
                         Some(input) => self.feed(now, input),
@@ -534,8 +535,8 @@ impl Connection {
     fn open(&mut self, mail: ConnectionEvent) -> Input {
         match mail {
             ConnectionEvent::Session(value) => Input::Session(value),
-            ConnectionEvent::Deliver { value, task, place } => {
-                self.places.insert(task, place);
+            ConnectionEvent::Deliver { value, task, permit } => {
+                self.permits.insert(task, permit);
                 Input::Session(value)
             }
             ConnectionEvent::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
@@ -549,7 +550,7 @@ impl Connection {
         let beyond_kept = |capacity: usize| capacity.saturating_sub(MESSAGES_KEPT_MAX);
         beyond_kept(self.answers.capacity()) * size_of::<Input>()
             + beyond_kept(self.pending_events.capacity()) * size_of::<ConnectionEvent>()
-            + task_map::memory_bytes(&self.places)
+            + task_map::memory_bytes(&self.permits)
             + task_map::ids_memory_bytes(&self.managed)
     }
 
@@ -569,7 +570,7 @@ impl Connection {
         if self.pending_events.is_empty() {
             self.pending_events.shrink_to(MESSAGES_KEPT_MAX);
         }
-        task_map::free_spare(&mut self.places);
+        task_map::free_spare(&mut self.permits);
         task_map::free_spare_ids(&mut self.managed);
         self.machine.free_spare_memory();
         self.tasks.free_spare_memory();

@@ -18,7 +18,7 @@ struct Counts {
 
 /// A connection of an initiator, counted until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ConnectionPlace {
+pub(crate) struct ConnectionPermit {
     shares: ConnectionShares,
     name: String,
     origin: Option<Origin>,
@@ -26,9 +26,9 @@ pub(crate) struct ConnectionPlace {
 
 impl ConnectionShares {
     /// Counts one more connection of `owner`, without a limit.
-    pub(crate) fn enter(&self, owner: Owner<'_>) -> ConnectionPlace {
+    pub(crate) fn enter(&self, owner: Owner<'_>) -> ConnectionPermit {
         self.counts().add(owner);
-        self.place(owner)
+        self.permit(owner)
     }
 
     /// Counts one more connection if `owner` and its origin have fewer than `connections_max`.
@@ -36,19 +36,19 @@ impl ConnectionShares {
         &self,
         owner: Owner<'_>,
         connections_max: usize,
-    ) -> Option<ConnectionPlace> {
+    ) -> Option<ConnectionPermit> {
         let mut counts = self.counts();
         if counts.of(owner) >= connections_max {
             return None;
         }
         counts.add(owner);
         drop(counts);
-        Some(self.place(owner))
+        Some(self.permit(owner))
     }
 
-    fn place(&self, owner: Owner<'_>) -> ConnectionPlace {
+    fn permit(&self, owner: Owner<'_>) -> ConnectionPermit {
         let Owner { name, origin } = owner;
-        ConnectionPlace { shares: self.clone(), name: name.to_owned(), origin }
+        ConnectionPermit { shares: self.clone(), name: name.to_owned(), origin }
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -103,7 +103,7 @@ fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
     }
 }
 
-impl Drop for ConnectionPlace {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.shares.counts().remove(&self.name, self.origin);
     }
@@ -132,11 +132,11 @@ mod tests {
             for (owner, leaves) in steps {
                 let (name, origin) = *owner.get(&OWNERS);
                 let owner = Owner { name, origin: origin.map(Origin) };
-                let taken = held.iter().map(|(owner, _): &(Owner<'_>, ConnectionPlace)| *owner);
+                let taken = held.iter().map(|(owner, _): &(Owner<'_>, ConnectionPermit)| *owner);
                 let admits = rule.admit(taken, owner, 1);
-                let place = shares.try_enter(owner, 3);
-                prop_assert_eq!(place.is_some(), admits, "{:?} beside {:?}", owner, held);
-                held.extend(place.map(|place| (owner, place)));
+                let permit = shares.try_enter(owner, 3);
+                prop_assert_eq!(permit.is_some(), admits, "{:?} beside {:?}", owner, held);
+                held.extend(permit.map(|permit| (owner, permit)));
                 if let Some(leaves) = leaves.filter(|_| !held.is_empty()) {
                     held.swap_remove(leaves.index(held.len()));
                 }

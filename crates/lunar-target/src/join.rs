@@ -2,7 +2,7 @@
 
 use crate::access::{self, AccessRules};
 use crate::catalogue::CurrentCatalogue;
-use crate::connection_shares::{ConnectionPlace, ConnectionShares};
+use crate::connection_shares::{ConnectionPermit, ConnectionShares};
 use crate::connection_table::SessionRelation;
 use crate::lun_table::LunTable;
 use crate::manage::TaskManager;
@@ -59,9 +59,9 @@ pub(crate) struct JoiningConnection {
 }
 
 impl JoiningConnection {
-    fn member(self, join: &Join, place: ConnectionPlace) -> Member {
+    fn member(self, join: &Join, permit: ConnectionPermit) -> Member {
         let Self { path, mailbox, .. } = self;
-        Member { mailbox, path, parameters: join.connection, _place: Arc::new(place) }
+        Member { mailbox, path, parameters: join.connection, _permit: Arc::new(permit) }
     }
 }
 
@@ -136,16 +136,16 @@ impl SessionLogins {
         key: SessionKey,
         joiner: JoiningConnection,
     ) -> Result<Arc<Session>, LoginStatus> {
-        let (session, place) = loop {
+        let (session, permit) = loop {
             self.replace_session(&key).await?;
             let admission = Admission::of(&self.rules, join, &key, joiner.path)?;
             let owner = Owner { name: &key.initiator_name, origin: admission.origin };
-            let place = self.take_place(join, owner)?;
+            let permit = self.take_permit(join, owner)?;
             let mut sessions = self.sessions().lock();
             // Of two simultaneous logins for the same session the later one replaces the other. The
             // catalogue may also have changed meanwhile.
             if sessions.find(&key).is_none() && admission.is_current(&self.rules.catalogue, &key) {
-                break (self.insert(&mut sessions, join, key, &joiner, admission)?, place);
+                break (self.insert(&mut sessions, join, key, &joiner, admission)?, permit);
             }
         };
         tracing::info!(
@@ -157,7 +157,7 @@ impl SessionLogins {
         );
         // A session is in use once it can be found; no other login can know its TSIH yet.
         session
-            .join(join.claim.cid, joiner.member(join, place))
+            .join(join.claim.cid, joiner.member(join, permit))
             .map_err(|_| LoginStatus::TARGET_ERROR)?;
         Ok(session)
     }
@@ -209,12 +209,12 @@ impl SessionLogins {
     /// Takes a connection from the share of the initiator. Refuses a login with proof if the
     /// initiator has its share of all connections. The share of those without proof is judged by
     /// their addresses alone, see `connection_table`.
-    fn take_place(&self, join: &Join, owner: Owner<'_>) -> Result<ConnectionPlace, LoginStatus> {
+    fn take_permit(&self, join: &Join, owner: Owner<'_>) -> Result<ConnectionPermit, LoginStatus> {
         if join.user.is_none() {
             return Ok(self.shares.enter(owner));
         }
-        let place = self.shares.try_enter(owner, self.connections_of_initiator_max);
-        place.ok_or(LoginStatus::OUT_OF_RESOURCES)
+        let permit = self.shares.try_enter(owner, self.connections_of_initiator_max);
+        permit.ok_or(LoginStatus::OUT_OF_RESOURCES)
     }
 
     /// Quota of a session; `owner` is that of the leading connection.
@@ -270,11 +270,11 @@ impl SessionLogins {
         }
         let cid = join.claim.cid;
         // A connection that replaces another one is not an additional one.
-        let place = match session.members().contains_key(&cid) {
+        let permit = match session.members().contains_key(&cid) {
             true => self.shares.enter(session.owner()),
-            false => self.take_place(join, session.owner())?,
+            false => self.take_permit(join, session.owner())?,
         };
-        let member = joiner.member(join, place);
+        let member = joiner.member(join, permit);
         let until = Instant::now() + REPLACE_SECONDS_MAX;
         loop {
             if session.has_ended() {

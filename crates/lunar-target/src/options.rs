@@ -18,8 +18,8 @@ pub struct ServerOptions {
     pub portals: Vec<Portal>,
     /// The targets.
     pub targets: Vec<TargetOptions>,
-    /// CHAP requirement for discovery sessions. If `None`, a discovery session needs no proof, and sees
-    /// the targets that its initiator may log in to.
+    /// CHAP requirement for discovery sessions. If `None`, a discovery session needs no proof, and
+    /// sees the targets that its initiator may log in to.
     pub discovery_chap: Option<ChapRequirement>,
     /// Number of data-plane threads; 0: one for each processor core.
     pub cores: usize,
@@ -136,8 +136,8 @@ pub struct TargetOptions {
     /// Names of the initiators that may reset the target and administer its units; `None`: all that
     /// may log in. A name is only claimed unless CHAP proves it.
     pub administer: Option<Vec<String>>,
-    /// CHAP requirements for initiators; the first entry that fits the initiator's name counts. Empty:
-    /// no proof is required.
+    /// CHAP requirements for initiators; the first entry that fits the initiator's name counts.
+    /// Empty: no proof is required.
     pub chap: Vec<ChapEntry>,
     /// Offer of negotiated parameters.
     pub offer: Offer,

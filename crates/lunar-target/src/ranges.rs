@@ -75,7 +75,7 @@ fn keep_spare(claims: Box<Claims>) {
     }
 }
 
-/// Flag in `shares`: sharing needs a place in the queue.
+/// Flag in `shares`: sharing needs a position in the queue.
 const EXCLUSIVE: usize = 1;
 /// Unit of `shares`: one share.
 const SHARE: usize = 2;
@@ -95,7 +95,7 @@ pub(crate) struct RangeShare<L: Deref<Target = RangeLocks>> {
     locks: L,
 }
 
-/// A place in the queue, taken at the time of the call; the range is held once granted.
+/// A position in the queue, taken at the time of the call; the range is held once granted.
 #[derive(Debug)]
 pub(crate) struct RangeQueued {
     guard: RangeGuard,
@@ -173,7 +173,7 @@ impl RangeLocks {
         Ok(self.queue_for_command(owner, Some(command), range, exclusive)?.granted().await)
     }
 
-    /// Takes a place in the queue now; the grant may be awaited later.
+    /// Takes a position in the queue now; the grant may be awaited later.
     pub(crate) fn queue(
         self: &Arc<Self>,
         range: impl Into<ClaimedBlocks>,
@@ -185,7 +185,7 @@ impl RangeLocks {
         self.add(locked, new, None)
     }
 
-    /// Takes a place in the queue under the limits of [`lock_for`](Self::lock_for).
+    /// Takes a position in the queue under the limits of [`lock_for`](Self::lock_for).
     pub(crate) fn queue_for_command(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
@@ -287,7 +287,7 @@ impl RangeLocks {
         self.shares.load(SeqCst) >= SHARE
     }
 
-    /// Counts exclusive claims. From the first one on, sharing needs a place in the queue.
+    /// Counts exclusive claims. From the first one on, sharing needs a position in the queue.
     fn begin_exclusive_claims(&self, claims: &mut Claims, count: usize) {
         claims.exclusive_claims += count;
         if claims.exclusive_claims > 0 {

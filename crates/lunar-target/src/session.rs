@@ -6,14 +6,14 @@
 mod attachment;
 mod luns;
 
-use crate::connection_shares::ConnectionPlace;
+use crate::connection_shares::ConnectionPermit;
 use crate::lock::lock;
 use crate::lun_table::LunTable;
 use crate::options::TargetOptions;
 use crate::portals::ConnectionPath;
 use crate::quota::SessionQuota;
 use crate::session_info::{ConnectionInfo, SessionInfo};
-use crate::task_set::PlaceQueued;
+use crate::task_set::QueuedTaskPermit;
 use crate::trace::TraceSlot;
 use crate::unit::Unit;
 use crate::view::View;
@@ -54,8 +54,8 @@ pub(crate) enum ConnectionEvent {
         value: ToConnection,
         /// The command.
         task: TaskId,
-        /// The place of the command in the task set.
-        place: PlaceQueued,
+        /// The permit of the command from the task set.
+        permit: QueuedTaskPermit,
     },
     /// The server stops: the connection requests the initiator to log out.
     Shutdown {
@@ -216,8 +216,8 @@ pub(crate) struct Member {
     pub(crate) path: ConnectionPath,
     /// Parameters that the connection negotiated at login.
     pub(crate) parameters: ConnectionParameters,
-    /// Its place among the connections of its initiator.
-    pub(crate) _place: Arc<ConnectionPlace>,
+    /// The permit of this connection among those of its initiator.
+    pub(crate) _permit: Arc<ConnectionPermit>,
 }
 
 /// Parts of a new session.
@@ -633,8 +633,8 @@ impl Session {
         };
         match self.view.load().nexus(lun) {
             Some(nexus) => {
-                let place = nexus.task_set.enter(attribute);
-                ConnectionEvent::Deliver { value, task: TaskId(ticket), place }
+                let permit = nexus.task_set.enter(attribute);
+                ConnectionEvent::Deliver { value, task: TaskId(ticket), permit }
             }
             None => ConnectionEvent::Session(value),
         }

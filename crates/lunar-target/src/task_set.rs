@@ -22,12 +22,12 @@ pub(crate) struct TaskSet {
 
 /// A command that has entered a task set.
 #[derive(Debug)]
-pub(crate) struct PlaceQueued {
+pub(crate) struct QueuedTaskPermit {
     attribute: TaskAttribute,
     queued: Queued,
 }
 
-/// A place that is waited for, or already held.
+/// A permit that a command waits for or already holds.
 #[derive(Debug)]
 enum Queued {
     /// Share of a SIMPLE task, among SIMPLE tasks only.
@@ -35,30 +35,30 @@ enum Queued {
     Queue(RangeQueued),
 }
 
-/// A held place, released when dropped.
+/// A held permit, released when dropped.
 #[derive(Debug)]
-enum HeldTaskPlace {
+enum HeldTaskPermit {
     Share { _share: RangeShare<Arc<RangeLocks>> },
     Guard { _guard: RangeGuard },
 }
 
-/// A place in the task set: other commands wait for it, as their attributes require.
+/// Permit of a command in its task set: other commands wait for it, as their attributes require.
 ///
-/// A limit may stretch a copy to hours. A later ORDERED command, and all commands behind it, would
-/// wait as long. Therefore a command that has to wait for a limit gives its place back, and takes
+/// With a limit, a copy may take hours. A later ORDERED command, and all commands after that, would
+/// wait as long. Therefore a command that has to wait for a limit returns its permit, and takes
 /// another one when it has been charged.
 #[derive(Debug)]
-pub(crate) struct TaskPlace {
+pub(crate) struct TaskPermit {
     task_set: TaskSet,
     attribute: TaskAttribute,
-    /// The held place; `None` after it was given back. Locked while a new one is waited for.
-    held: Mutex<Option<HeldTaskPlace>>,
+    /// The held permit; `None` after it was returned. Locked while the command waits for a new one.
+    held: Mutex<Option<HeldTaskPermit>>,
 }
 
 impl TaskSet {
-    /// Adds a command behind those that go before it.
+    /// Queues a command after those that go before it by their attributes.
     #[inline]
-    pub(crate) fn enter(&self, attribute: TaskAttribute) -> PlaceQueued {
+    pub(crate) fn enter(&self, attribute: TaskAttribute) -> QueuedTaskPermit {
         let queued = match attribute {
             TaskAttribute::HEAD_OF_QUEUE => Queued::Queue(self.locks.at_head(ALL)),
             TaskAttribute::ORDERED => Queued::Queue(self.locks.queue(ALL, true)),
@@ -67,10 +67,11 @@ impl TaskSet {
                 None => Queued::Queue(self.locks.queue(ALL, false)),
             },
         };
-        PlaceQueued { attribute, queued }
+        QueuedTaskPermit { attribute, queued }
     }
 
-    /// The place of a SIMPLE task that is done at once, unless there are tasks of other attributes.
+    /// Returns the permit of a SIMPLE task that ends at once, unless there are tasks of other
+    /// attributes.
     #[inline]
     pub(crate) fn try_share(&self, attribute: TaskAttribute) -> Option<RangeShare<&RangeLocks>> {
         match attribute {
@@ -80,7 +81,7 @@ impl TaskSet {
     }
 }
 
-impl PlaceQueued {
+impl QueuedTaskPermit {
     /// True when no command goes before this one.
     pub(crate) fn is_granted(&self) -> bool {
         match &self.queued {
@@ -90,23 +91,24 @@ impl PlaceQueued {
     }
 
     /// Waits for the commands that go before this one.
-    pub(crate) async fn granted(self) -> TaskPlace {
+    pub(crate) async fn granted(self) -> TaskPermit {
         let task_set = TaskSet { locks: Arc::clone(self.queued.locks()) };
         let held = Mutex::new(Some(self.queued.granted().await));
-        TaskPlace { task_set, attribute: self.attribute, held }
+        TaskPermit { task_set, attribute: self.attribute, held }
     }
 }
 
-impl TaskPlace {
-    /// Releases the place for other commands. A place that is just being retaken is left: no
-    /// command waits for it yet.
+impl TaskPermit {
+    /// Releases the permit for other commands. A permit that [`take_back`](Self::take_back) is
+    /// waiting for is not released: no command waits for it yet.
     pub(crate) fn release(&self) {
         if let Ok(mut held) = self.held.try_lock() {
             drop(held.take());
         }
     }
 
-    /// Waits for commands that have come meanwhile, unless the place was retaken already.
+    /// Takes a new permit after commands that have arrived meanwhile, unless the permit was taken
+    /// back already.
     pub(crate) async fn take_back(&self, abort: &AbortSignal) -> Result<(), Aborted> {
         let again = async {
             let mut held = self.held.lock().await;
@@ -126,10 +128,10 @@ impl Queued {
         }
     }
 
-    async fn granted(self) -> HeldTaskPlace {
+    async fn granted(self) -> HeldTaskPermit {
         match self {
-            Self::Share(share) => HeldTaskPlace::Share { _share: share },
-            Self::Queue(queued) => HeldTaskPlace::Guard { _guard: queued.granted().await },
+            Self::Share(share) => HeldTaskPermit::Share { _share: share },
+            Self::Queue(queued) => HeldTaskPermit::Guard { _guard: queued.granted().await },
         }
     }
 }

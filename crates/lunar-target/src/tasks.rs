@@ -13,7 +13,7 @@ use crate::session::Session;
 use crate::session_table::SessionTable;
 use crate::streams::{DataOutStream, StreamEnd, StreamLimits, TaskInputs};
 use crate::task_map::{self, RecentTasks, TaskMap};
-use crate::task_set::PlaceQueued;
+use crate::task_set::QueuedTaskPermit;
 use crate::unit::{ArrivedCommand, CommandData, JudgedCommand, RefusedCommand, Unit, Work};
 use crate::view::View;
 use bytes::Bytes;
@@ -133,7 +133,7 @@ struct Planned {
     streams: bool,
     /// Bytes that a read would move if the initiator had room for all of them, for the residual.
     data_in_bytes: u32,
-    order: Option<PlaceQueued>,
+    order: Option<QueuedTaskPermit>,
     /// True if the unit tries to run the command at once.
     tries_now: bool,
     /// True if others may wait for this command while it waits.
@@ -299,17 +299,17 @@ impl Tasks {
     }
 
     /// Plans a task of the unit behind `nexus`, if there is one: it then requests data, runs, is
-    /// done, or waits for a limit. `place` is its place if it has entered its task set already.
+    /// done, or waits for a limit. `permit` is its permit if it has entered its task set already.
     pub(crate) fn start(
         &mut self,
         command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
         task: &Task,
-        place: Option<PlaceQueued>,
+        permit: Option<QueuedTaskPermit>,
     ) -> Option<Input> {
         match self.queue_unchecked(command_context.session, nexus, task) {
             Some(waits) => waits,
-            None => self.check_command(command_context, nexus, task, place, ThrottleStage::New),
+            None => self.check_command(command_context, nexus, task, permit, ThrottleStage::New),
         }
     }
 
@@ -320,7 +320,7 @@ impl Tasks {
         command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
         task: &Task,
-        place: Option<PlaceQueued>,
+        permit: Option<QueuedTaskPermit>,
         mut turn: ThrottleStage,
     ) -> Option<Input> {
         // Borrowed, because moving it costs as much as judging.
@@ -332,7 +332,7 @@ impl Tasks {
                 return waits;
             }
             if judged.tries_now {
-                match self.run_now(nexus, judged, task, place.as_ref()) {
+                match self.run_now(nexus, judged, task, permit.as_ref()) {
                     ControlFlow::Break(data_in) => {
                         return Some(ended_at_once(task, judged, data_in));
                     }
@@ -340,7 +340,7 @@ impl Tasks {
                 }
             }
         }
-        self.plan_judged(command_context, nexus, task, (place, turn), judgement, tried)
+        self.plan_judged(command_context, nexus, task, (permit, turn), judgement, tried)
     }
 
     /// Enters a judged task into its task set, then begins it, or requests its data.
@@ -350,7 +350,7 @@ impl Tasks {
         command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
         task: &Task,
-        (place, turn): (Option<PlaceQueued>, ThrottleStage),
+        (permit, turn): (Option<QueuedTaskPermit>, ThrottleStage),
         judgement: Result<JudgedCommand, RefusedCommand>,
         tried: Option<CommandData>,
     ) -> Option<Input> {
@@ -369,7 +369,7 @@ impl Tasks {
             command_context.session.luns_were_reported(command_context.view);
         }
         let order =
-            nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
+            nexus.map(|nexus| permit.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
         let planned = Planned {
             unit: unit.cloned(),

@@ -162,7 +162,7 @@ impl SpaceLack {
 #[derive(Debug, Default)]
 pub(crate) struct HeldWrites {
     /// In order of arrival.
-    places: Vec<HeldPlace>,
+    writes: Vec<HeldWrite>,
     next_id: u64,
     /// True when the log already reports that writes wait.
     announced: bool,
@@ -172,7 +172,7 @@ pub(crate) struct HeldWrites {
 
 /// Entry of one waiting write.
 #[derive(Debug)]
-struct HeldPlace {
+struct HeldWrite {
     id: u64,
     nexus: NexusId,
     blocks: ClaimedBlocks,
@@ -181,29 +181,29 @@ struct HeldPlace {
 impl HeldWrites {
     /// Number of waiting writes.
     pub(crate) fn count(&self) -> usize {
-        self.places.len()
+        self.writes.len()
     }
 
     /// Adds a waiting write. Returns its id, and `true` if the wait is to be logged.
     fn add(&mut self, nexus: NexusId, blocks: ClaimedBlocks) -> (u64, bool) {
         let id = self.next_id;
         self.next_id += 1;
-        self.places.push(HeldPlace { id, nexus, blocks });
+        self.writes.push(HeldWrite { id, nexus, blocks });
         self.recent = true;
         (id, !std::mem::replace(&mut self.announced, true))
     }
 
     fn remove(&mut self, id: u64) {
-        self.places.retain(|place| place.id != id);
+        self.writes.retain(|write| write.id != id);
     }
 
     /// True if a write of this nexus that came before `id` (`None`: before now) covers some of
     /// these blocks.
     fn is_behind(&self, nexus: NexusId, blocks: &ClaimedBlocks, id: Option<u64>) -> bool {
-        self.places.iter().any(|place| {
-            place.nexus == nexus
-                && id.is_none_or(|id| place.id < id)
-                && place.blocks.overlap(blocks)
+        self.writes.iter().any(|write| {
+            write.nexus == nexus
+                && id.is_none_or(|id| write.id < id)
+                && write.blocks.overlap(blocks)
         })
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct View {
     since: LogicalTime,
 }
 
-/// The place of one unit in a view.
+/// The entry of one unit in a view.
 #[derive(Debug)]
 struct Slot {
     /// Time since when the session sees the unit.

@@ -63,7 +63,7 @@ struct VisitTurns {
 
 #[derive(Debug, Default)]
 struct OwnerQueue {
-    /// Place of the owner in the order of turns; `None` while it is the current one.
+    /// Position of the owner in the order of turns; `None` while it is the current one.
     position: Option<u64>,
     /// Functions by their positions, in the order of their arrival.
     visitors: BTreeMap<u64, Arc<Visitor>>,
@@ -206,7 +206,7 @@ impl<'a> Visiting<'a> {
 }
 
 impl VisitTurns {
-    fn next_place(&mut self) -> u64 {
+    fn next_position(&mut self) -> u64 {
         self.positions += 1;
         self.positions
     }
@@ -219,7 +219,7 @@ impl VisitTurns {
 
     /// Gives the function the last position in the queue of `owner`.
     fn enter(&mut self, owner: OwnerId, visitor: &Arc<Visitor>) -> u64 {
-        let position = self.next_place();
+        let position = self.next_position();
         let queue = self.queues.entry(owner).or_default();
         queue.visitors.insert(position, Arc::clone(visitor));
         let is_current = self.current.as_ref().is_some_and(|(current, _)| *current == owner);
@@ -244,7 +244,7 @@ impl VisitTurns {
     /// Ends the turn of the current owner, which goes behind the others if more of its functions
     /// wait. The first function of the next owner has its turn, and is returned.
     fn pass_on(&mut self) -> Option<Arc<Visitor>> {
-        let position = self.next_place();
+        let position = self.next_position();
         if let Some((last, _)) = self.current.take()
             && let Some(queue) = self.queues.get_mut(&last)
         {

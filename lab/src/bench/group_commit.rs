@@ -21,7 +21,7 @@ const FILE_BYTES: u64 = 256 << 20;
 /// Size of one write.
 const WRITE_BYTES: u64 = 4096;
 
-/// Durable writes of 4 KiB at random places of a file that is allocated already: over iSCSI to
+/// Durable writes of 4 KiB at random offsets of a file that is allocated already: over iSCSI to
 /// `lunar serve --cache write-through`, and by a local loop of as many `pwrite` calls and one
 /// `fdatasync` for all of them. Rounds of both alternate.
 #[derive(Debug, clap::Args)]
@@ -97,11 +97,11 @@ impl GroupCommitBench {
     fn by_loop(&self, path: &Path, seed: u64) -> Result<f64> {
         let file = File::options().write(true).open(path)?;
         let piece = vec![seed as u8; WRITE_BYTES as usize];
-        let mut places = Random::new(seed);
+        let mut random = Random::new(seed);
         let (begin, mut writes) = (Instant::now(), 0);
         while begin.elapsed() < Duration::from_secs(self.seconds) {
             for _ in 0..self.depth {
-                file.write_all_at(&piece, offset(&mut places))?;
+                file.write_all_at(&piece, offset(&mut random))?;
             }
             file.sync_data()?;
             writes += self.depth;
@@ -127,8 +127,8 @@ impl GroupCommitBench {
     /// Describes the machine and the file system.
     fn environment(&self) -> Result<String> {
         let cores = std::thread::available_parallelism()?;
-        let place = files::file_system(&self.directory)?;
-        Ok(format!("{place}, {} writes in the server, {cores} cores", self.io))
+        let file_system = files::file_system(&self.directory)?;
+        Ok(format!("{file_system}, {} writes in the server, {cores} cores", self.io))
     }
 }
 

@@ -230,7 +230,7 @@ fn measure_cells(
 
 /// Checks the durability of a cell's contestants that were not checked yet.
 fn check_durability(servers: &mut Servers, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
-    if cell.store.place == StorageMedium::Memory || cell.is_shared {
+    if cell.store.medium == StorageMedium::Memory || cell.is_shared {
         return Ok(());
     }
     for setup in cell.setups.iter().filter(|setup| setup.contestant.has_store()) {

@@ -55,10 +55,10 @@ pub fn render(suite: &str) -> Result<String> {
 }
 
 fn put(document: &str, part: &str, text: &str) -> Result<String> {
-    let place = format!("<!-- part: {part} -->\n");
-    let places = document.matches(&place).count();
-    ensure!(places == 1, "the template must contain exactly one line {place}");
-    Ok(document.replace(&place, &format!("{}\n", marked(part, text))))
+    let line = format!("<!-- part: {part} -->\n");
+    let lines = document.matches(&line).count();
+    ensure!(lines == 1, "the template must contain exactly one line {line}");
+    Ok(document.replace(&line, &format!("{}\n", marked(part, text))))
 }
 
 #[cfg(test)]

@@ -163,9 +163,9 @@ pub const PROFILES: &[Profile] = &[
 ];
 
 impl Profile {
-    /// Place of the profile when the longest start first: those that sleep, then those that run
+    /// Position of the profile when the longest start first: those that sleep, then those that run
     /// every suite through two servers, then the others that run every suite.
-    fn start_place(&self) -> u8 {
+    fn start_position(&self) -> u8 {
         match (self.config, self.suites, self.device) {
             (Some(_), ..) => 0,
             (None, Suites::All, Device::File | Device::Existing(_) | Device::Memory(_)) => 2,
@@ -361,7 +361,7 @@ pub fn run_all() -> Result<Vec<ProfileRun>> {
         ensure!(suites.iter().any(|suite| suite.name == *name), "the tool has no suite {name}");
     }
     let mut order: Vec<_> = PROFILES.iter().collect();
-    order.sort_by_key(|profile| profile.start_place());
+    order.sort_by_key(|profile| profile.start_position());
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();

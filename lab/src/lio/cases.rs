@@ -139,13 +139,13 @@ impl Case {
     fn cuts(
         &self,
         random: &mut Random,
-        places: &[(PduKind, CutPosition, ConnectionCut)],
+        positions: &[(PduKind, CutPosition, ConnectionCut)],
     ) -> Vec<Cut> {
         if self.network == NetworkFault::Sound {
             return Vec::new();
         }
         let mut cut =
-            |(at, &(kind, place, manner)): (usize, &(PduKind, CutPosition, ConnectionCut))| {
+            |(at, &(kind, position, manner)): (usize, &(PduKind, CutPosition, ConnectionCut))| {
                 let skip = match kind {
                     // The next login is the only one.
                     PduKind::LoginRequest | PduKind::LoginResponse => 0,
@@ -156,9 +156,9 @@ impl Case {
                     }
                     _ => random.below(4) as u32,
                 };
-                Cut { kind, skip, place, manner }
+                Cut { kind, skip, position, manner }
             };
-        places.iter().enumerate().map(&mut cut).collect()
+        positions.iter().enumerate().map(&mut cut).collect()
     }
 
     /// Returns the bit of data to invert in a PDU of this kind, if any.

@@ -124,12 +124,12 @@ impl Jscsi {
         let pinned = std::thread::available_parallelism()?.get() > 1;
         let rounds = format!("{} writes of each kind in {} turns", self.runs, self.common.rounds);
         let mut run = PaperRun::new(&self.common, "jSCSI: writes of 8 MB", rounds);
-        let place = match pinned {
+        let cores = match pinned {
             true => "targets on core 0, client on core 1",
             false => "not pinned",
         };
-        let place = format!("{place}, loopback; files in {FOLDER}, write-back");
-        run.report.facts.push(("where".to_owned(), place));
+        let location = format!("{cores}, loopback; files in {FOLDER}, write-back");
+        run.report.facts.push(("where".to_owned(), location));
         let program = release_binary()?;
         let core = pinned.then_some(TARGET_CORE);
         let storage = |name| Storage::start(&program, name, bytes, core);
@@ -193,8 +193,8 @@ impl Writer {
                 let disk = &disks[at];
                 for number in 0..runs + FIRST_WRITES {
                     let number_of_all = u64::from(round) << 32 | u64::from(number);
-                    let place = split_mix_64(self.seed, number_of_all);
-                    let time = write(disk, &data, place).await?;
+                    let offset = split_mix_64(self.seed, number_of_all);
+                    let time = write(disk, &data, offset).await?;
                     if number >= FIRST_WRITES {
                         all[at].0.push(time.as_secs_f64() * 1e3);
                     }
@@ -223,23 +223,23 @@ impl Writer {
     }
 }
 
-fn range(disk: &Arc<dyn BlockDevice>, place: u64) -> BlockRange {
+fn range(disk: &Arc<dyn BlockDevice>, offset: u64) -> BlockRange {
     let geometry = disk.geometry();
     let blocks = WRITE_BYTES / u64::from(geometry.block_bytes);
-    BlockRange::new(place % (geometry.block_count / blocks) * blocks, blocks)
+    BlockRange::new(offset % (geometry.block_count / blocks) * blocks, blocks)
 }
 
-/// Writes at a random place, aligned to the length; returns the time.
-async fn write(disk: &Arc<dyn BlockDevice>, data: &Bytes, place: u64) -> Result<Duration> {
+/// Writes at a random offset, aligned to the length; returns the time.
+async fn write(disk: &Arc<dyn BlockDevice>, data: &Bytes, offset: u64) -> Result<Duration> {
     let begin = Instant::now();
-    disk.write(range(disk, place), data.clone(), false).await?;
+    disk.write(range(disk, offset), data.clone(), false).await?;
     Ok(begin.elapsed())
 }
 
 /// Reads a write back, outside of the measurement.
-async fn check(disk: &Arc<dyn BlockDevice>, data: &Bytes, place: u64) -> Result<()> {
+async fn check(disk: &Arc<dyn BlockDevice>, data: &Bytes, offset: u64) -> Result<()> {
     let buffer = BufferPool::default().take(WRITE_BYTES as usize);
-    let read = disk.read(range(disk, place), buffer).await?;
+    let read = disk.read(range(disk, offset), buffer).await?;
     ensure!(read[..WRITE_BYTES as usize] == data[..], "{}: other data was read", disk.name());
     Ok(())
 }

@@ -156,9 +156,9 @@ fn build() -> Result<PathBuf> {
     Ok(into)
 }
 
-/// Returns the data that the generator on libiscsi writes to a place with `--verify`.
-pub fn generator_data(seed: u64, place: usize, bytes: usize) -> Vec<u8> {
-    let key = split_mix_64(seed, place as u64);
+/// Returns the data that the generator on libiscsi writes to a offset with `--verify`.
+pub fn generator_data(seed: u64, offset: usize, bytes: usize) -> Vec<u8> {
+    let key = split_mix_64(seed, offset as u64);
     let words = (0..bytes as u64).step_by(size_of::<u64>()).map(|at| key.wrapping_add(at));
     words.flat_map(u64::to_le_bytes).collect()
 }

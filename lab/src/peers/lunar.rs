@@ -273,8 +273,8 @@ impl Lunar {
 
 /// Reads a page of metrics.
 fn metrics_page(url: &str) -> Result<String> {
-    let place = url.strip_prefix("http://").and_then(|place| place.split_once('/'));
-    let (address, path) = place.with_context(|| url.to_owned())?;
+    let authority = url.strip_prefix("http://").and_then(|rest| rest.split_once('/'));
+    let (address, path) = authority.with_context(|| url.to_owned())?;
     let mut tcp = TcpStream::connect(address)?;
     tcp.set_read_timeout(Some(METRICS_MAX))?;
     write!(tcp, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;

@@ -1,5 +1,5 @@
-//! Debian's tgt as a peer: a target for our initiator, a reference for the runner, and a competitor in
-//! measurements.
+//! Debian's tgt as a peer: a target for our initiator, a reference for the runner, and a competitor
+//! in measurements.
 
 use crate::system::ports::free_port;
 use crate::system::process::{self, ServerProcess, on_core};

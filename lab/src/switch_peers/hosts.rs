@@ -20,7 +20,7 @@ use tokio::time::timeout;
 const HOST_MAX: Duration = Duration::from_secs(120);
 /// Bytes of a request of libiscsi: more than a stripe unit.
 const GENERATOR_BYTES: usize = 96 << 10;
-const GENERATOR_PLACES: usize = RANGE_BYTES / GENERATOR_BYTES;
+const GENERATOR_BLOCKS: usize = RANGE_BYTES / GENERATOR_BYTES;
 /// Longest request of qemu-io.
 const QEMU_BYTES_MAX: usize = MIB;
 const BLOCK_BYTES: usize = 512;
@@ -62,15 +62,15 @@ impl HostPeer {
     pub fn data(self, seed: u64) -> Vec<u8> {
         match self {
             Self::Libiscsi => {
-                let place = |place| generator_data(seed, place, GENERATOR_BYTES);
-                (0..GENERATOR_PLACES).flat_map(place).collect()
+                let block = |index| generator_data(seed, index, GENERATOR_BYTES);
+                (0..GENERATOR_BLOCKS).flat_map(block).collect()
             }
             _ => pattern(seed, RANGE_BYTES),
         }
     }
 }
 
-const _: () = assert!(GENERATOR_PLACES * GENERATOR_BYTES == RANGE_BYTES);
+const _: () = assert!(GENERATOR_BLOCKS * GENERATOR_BYTES == RANGE_BYTES);
 const _: () = assert!((HostPeer::Kernel as usize + 1) * RANGE_BYTES <= VIRTUAL_BYTES);
 
 /// Programs of the hosts on this machine.
@@ -130,10 +130,11 @@ impl HostPrograms {
             [HostPeer::Libiscsi.offset(), RANGE_BYTES, GENERATOR_BYTES].map(|n| n.to_string());
         let seed = seed.to_string();
         let load = ["--pattern", "write", "--once", "--verify", "--depth", "8", "--warm-up", "0"];
-        let place = ["--offset", &offset, "--range", &range, "--io-size", &size, "--seed", &seed];
-        let words = [&load[..], &place, &["--seconds", "60", url]].concat();
+        let range_words =
+            ["--offset", &offset, "--range", &range, "--io-size", &size, "--seed", &seed];
+        let words = [&load[..], &range_words, &["--seconds", "60", url]].concat();
         let report: Value = serde_json::from_str(&run_checked(generator, &words, HOST_MAX)?)?;
-        ensure!(report["verified"] == GENERATOR_PLACES, "not all data was written: {report}");
+        ensure!(report["verified"] == GENERATOR_BLOCKS, "not all data was written: {report}");
         Ok(())
     }
 
@@ -157,10 +158,10 @@ impl HostPrograms {
             let blocks = 1 + random.below((QEMU_BYTES_MAX / BLOCK_BYTES) as u64) as usize;
             let length = (blocks * BLOCK_BYTES).min(data.len() - at);
             std::fs::write(&file, &data[at..at + length])?;
-            let place = HostPeer::Qemu.offset() + at;
-            let answer = qemu.ask(&format!("write -s {file} {place} {length}")).await?;
+            let offset = HostPeer::Qemu.offset() + at;
+            let answer = qemu.ask(&format!("write -s {file} {offset} {length}")).await?;
             let is_written = answer.contains(&format!("wrote {length}/{length} bytes"));
-            ensure!(is_written, "{length} bytes at {place}: {answer}");
+            ensure!(is_written, "{length} bytes at {offset}: {answer}");
             at += length;
         }
         let answer = qemu.ask("flush").await?;

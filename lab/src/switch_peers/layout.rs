@@ -23,17 +23,17 @@ pub const FAST: usize = 1;
 
 /// An extent on a LUN of a storage.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ExtentPlace {
+pub struct ExtentLocation {
     /// Number of the LUN.
     pub lun: usize,
     pub start: usize,
 }
 
 /// Returns both extents of the virtual LUN of a path, on a storage with one or two LUNs.
-pub fn extents(luns: usize, path: usize) -> [ExtentPlace; 2] {
+pub fn extents(luns: usize, path: usize) -> [ExtentLocation; 2] {
     [0, 1].map(|number| match luns {
-        1 => ExtentPlace { lun: 0, start: (2 * number + path) * EXTENT_BYTES },
-        _ => ExtentPlace { lun: number, start: path * EXTENT_BYTES },
+        1 => ExtentLocation { lun: 0, start: (2 * number + path) * EXTENT_BYTES },
+        _ => ExtentLocation { lun: number, start: path * EXTENT_BYTES },
     })
 }
 
@@ -46,7 +46,7 @@ pub fn configuration(target: &str, urls: &[String], path: usize, bandwidth: &str
     for (number, url) in urls.iter().enumerate() {
         text += &format!("[[storage]]\nname = \"lun-{number}\"\nurl = \"{url}\"\n");
     }
-    let over = extents(urls.len(), path).map(|ExtentPlace { lun, start }| {
+    let over = extents(urls.len(), path).map(|ExtentLocation { lun, start }| {
         format!("{{ storage = \"lun-{lun}\", start = {start}, length = {EXTENT_BYTES} }}")
     });
     text + &format!(

@@ -87,9 +87,9 @@ impl SwitchedStorage {
     /// The storage cannot be read.
     pub fn read_without_switch(&self, path: usize) -> Result<Vec<u8>> {
         let length = extent_length();
-        let read = |place: super::layout::ExtentPlace| {
-            let start = place.start.to_string();
-            let words = ["read", &self.urls[place.lun], "--offset", &start, "--length", &length];
+        let read = |location: super::layout::ExtentLocation| {
+            let start = location.start.to_string();
+            let words = ["read", &self.urls[location.lun], "--offset", &start, "--length", &length];
             let (end, data, printed, _) = run_for_bytes(&binary()?, &words, Vec::new(), READ_MAX)?;
             ensure!(end.code() == Some(0), "reading {}: {end:?} {printed}", self.peer);
             Ok(data)

@@ -68,7 +68,7 @@ pub struct Cut {
     /// Number of PDUs of that kind that pass before.
     pub skip: u32,
     /// Position within the PDU.
-    pub place: CutPosition,
+    pub position: CutPosition,
     /// End of the connection.
     pub manner: ConnectionCut,
 }
@@ -294,7 +294,7 @@ impl Shared {
                 }
                 continue;
             };
-            let (passed, rest) = pdu.bytes.split_at(split(cut.place, &pdu));
+            let (passed, rest) = pdu.bytes.split_at(split(cut.position, &pdu));
             let _ = to.write_all(passed).await; // broken either way
             let rest = if way == PduDirection::ToTarget { rest.to_vec() } else { Vec::new() };
             return End::Cut(cut.manner, rest);
@@ -325,9 +325,9 @@ impl Shared {
             flip.skip -= 1;
             return;
         }
-        let place = if flip.in_data { pdu.data.clone() } else { FLIPPED_BYTES };
-        let bit = flip.bit % (place.len() * 8);
-        pdu.bytes[place.start + bit / 8] ^= 1 << (bit % 8);
+        let bytes = if flip.in_data { pdu.data.clone() } else { FLIPPED_BYTES };
+        let bit = flip.bit % (bytes.len() * 8);
+        pdu.bytes[bytes.start + bit / 8] ^= 1 << (bit % 8);
         state.flip = None;
         *state.counts.flipped.entry(pdu.kind).or_default() += 1;
     }
@@ -369,8 +369,8 @@ async fn wait_until_broken(
 }
 
 /// Returns the number of bytes of a PDU that pass.
-fn split(place: CutPosition, pdu: &RelayedPdu) -> usize {
-    match place {
+fn split(position: CutPosition, pdu: &RelayedPdu) -> usize {
+    match position {
         CutPosition::Before => 0,
         CutPosition::After => pdu.bytes.len(),
         CutPosition::InData(thousandths) if !pdu.data.is_empty() => {
@@ -428,8 +428,12 @@ mod tests {
         let cutter = Cutter::to(&target.local_addr()?.to_string())?;
         let mut connections = [log_in(&cutter, &target)?, log_in(&cutter, &target)?];
         assert_eq!((cutter.counts().logged_in, cutter.counts().logged_in_most), (2, 2));
-        let cut =
-            |kind| Cut { kind, skip: 0, place: CutPosition::Before, manner: ConnectionCut::Close };
+        let cut = |kind| Cut {
+            kind,
+            skip: 0,
+            position: CutPosition::Before,
+            manner: ConnectionCut::Close,
+        };
         cutter.arm_in_sequence([cut(PduKind::NopOut), cut(PduKind::LogoutRequest)]);
         // A NOP-Out and a Logout Request. RFC 7143 §11.18, §11.14.
         for ([near, far], opcode) in connections.iter_mut().zip([0x40, 0x46]) {

@@ -14,7 +14,7 @@ const TARGET: &str = "iqn.2026-11.org.lunarsan.test:load";
 const LIMIT: Duration = Duration::from_secs(60);
 const IO_BYTES: usize = 4096;
 /// Number of offsets: few, so that a second reaches nearly all of them.
-const PLACES: usize = 64;
+const BLOCKS: usize = 64;
 
 /// Builds the generator.
 fn generator(scratch: &Scratch) -> Result<String> {
@@ -51,7 +51,7 @@ fn writes_arrive() -> Result<()> {
     for (pattern, seed) in [("rand-write", 7), ("write", 8)] {
         let server = Lunar::serve(&["mem:1M", "--name", TARGET])?;
         let url = server.url(TARGET, 0);
-        let range = (PLACES * IO_BYTES).to_string();
+        let range = (BLOCKS * IO_BYTES).to_string();
         let seed_text = seed.to_string();
         let common = ["--pattern", pattern, "--range", &range, "--seed", &seed_text];
         let document = run(&generator, &[&common[..], &["--verify", &url]].concat())?;
@@ -62,18 +62,18 @@ fn writes_arrive() -> Result<()> {
             LIMIT,
         )?;
         ensure!(bytes.len() == 1 << 20, "{end:?} {printed}");
-        let written = (0..PLACES).filter(|place| {
-            let held = &bytes[place * IO_BYTES..(place + 1) * IO_BYTES];
+        let written = (0..BLOCKS).filter(|index| {
+            let held = &bytes[index * IO_BYTES..(index + 1) * IO_BYTES];
             assert!(
-                held == generator_data(seed, *place, IO_BYTES)
+                held == generator_data(seed, *index, IO_BYTES)
                     || held.iter().all(|byte| *byte == 0)
             );
             held.iter().any(|byte| *byte != 0)
         });
         let written = written.count();
-        assert!(written > 0, "{pattern} was written to {written} places");
+        assert!(written > 0, "{pattern} was written to {written} blocks");
         assert_eq!(document["verified"], written, "{pattern}");
-        assert!(bytes[PLACES * IO_BYTES..].iter().all(|byte| *byte == 0), "{pattern}");
+        assert!(bytes[BLOCKS * IO_BYTES..].iter().all(|byte| *byte == 0), "{pattern}");
         server.stop(LIMIT)?;
     }
     Ok(())

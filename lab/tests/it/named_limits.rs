@@ -117,7 +117,7 @@ fn connections() -> Result<()> {
     drop(sessions);
     let until = Instant::now() + LONG;
     while victim.log_in(99).is_err() {
-        ensure!(Instant::now() < until, "no place is given back");
+        ensure!(Instant::now() < until, "no slot is released");
     }
     Ok(())
 }

@@ -325,8 +325,8 @@ fn mistakes_are_reported_at_their_positions() {
         let problems = document["problems"].as_array().unwrap();
         assert_eq!(problems.len(), case.expected.len(), "{}\n{document:#}", case.text);
         for (problem, (line, column, error, hint)) in problems.iter().zip(case.expected) {
-            let place = (problem["line"].as_u64(), problem["column"].as_u64());
-            assert_eq!(place, (Some(*line), Some(*column)), "{problem} of {document:#}");
+            let position = (problem["line"].as_u64(), problem["column"].as_u64());
+            assert_eq!(position, (Some(*line), Some(*column)), "{problem} of {document:#}");
             assert!(problem["error"].as_str().unwrap().contains(error), "{problem} {error}");
             assert!(
                 problem["hint"].as_str().unwrap_or_default().contains(hint),

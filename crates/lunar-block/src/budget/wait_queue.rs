@@ -27,7 +27,7 @@ type QueueKey = (usize, u64);
 
 struct OwnerRequests {
     owner: Arc<MemoryOwner>,
-    place: QueueKey,
+    position: QueueKey,
     /// Requests by length and sequence number.
     requests: BTreeMap<(usize, u64), Sender<Grant>>,
 }
@@ -48,7 +48,7 @@ pub(super) struct FirstRequest<'a> {
 
 impl OwnerRequests {
     /// Returns the owner's current position in the order; `None` if it has no request.
-    fn place_now(&self) -> Option<QueueKey> {
+    fn current_position(&self) -> Option<QueueKey> {
         let (bytes, sequence) = *self.requests.keys().next()?;
         Some((self.owner.held_bytes().saturating_add(bytes), sequence))
     }
@@ -66,7 +66,7 @@ impl WaitQueue {
         let address = Arc::as_ptr(owner).addr();
         let requests = self.by_owner.entry(address).or_insert_with(|| OwnerRequests {
             owner: Arc::clone(owner),
-            place: (0, sequence),
+            position: (0, sequence),
             requests: BTreeMap::new(),
         });
         requests.requests.insert((bytes, sequence), grant);
@@ -105,9 +105,9 @@ impl WaitQueue {
 
     /// Updates the position of the first owner. Returns true when the owner moved back.
     pub(super) fn renew_first(&mut self) -> bool {
-        let Some((place, address)) = self.order.first().copied() else { return false };
+        let Some((position, address)) = self.order.first().copied() else { return false };
         self.renew(address);
-        self.by_owner.get(&address).is_some_and(|requests| requests.place > place)
+        self.by_owner.get(&address).is_some_and(|requests| requests.position > position)
     }
 
     /// Updates the positions of some owners: an owner that has given memory back moves forward.
@@ -123,15 +123,16 @@ impl WaitQueue {
 
     fn renew(&mut self, address: OwnerAddress) {
         let Some(requests) = self.by_owner.get_mut(&address) else { return };
-        let place = requests.place_now();
-        if place == Some(requests.place) && self.order.contains(&(requests.place, address)) {
+        let position = requests.current_position();
+        if position == Some(requests.position) && self.order.contains(&(requests.position, address))
+        {
             return;
         }
-        self.order.remove(&(requests.place, address));
-        match place {
-            Some(place) => {
-                requests.place = place;
-                self.order.insert((place, address));
+        self.order.remove(&(requests.position, address));
+        match position {
+            Some(position) => {
+                requests.position = position;
+                self.order.insert((position, address));
             }
             None => {
                 self.by_owner.remove(&address);

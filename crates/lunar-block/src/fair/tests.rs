@@ -126,9 +126,9 @@ fn fill(queue: &Arc<FairQueue>, owner: &Arc<MemoryOwner>, permits: &mut VecDeque
     permits.extend(std::iter::from_fn(|| queue.enter(Some(Arc::clone(owner)), 512, false).ok()));
 }
 
-/// Fault: eight hosts that always had allocation queries waiting held all permits for first commands
-/// forever, and a ninth host got none. Goal: if there are more owners than permits, each owner gets
-/// a permit in turn.
+/// Fault: eight hosts that always had allocation queries waiting held all permits for first
+/// commands forever, and a ninth host got none. Goal: if there are more owners than permits, each
+/// owner gets a permit in turn.
 #[test]
 fn owners_do_not_keep_their_permits() {
     for (limits, owners) in [(ALLOCATION_QUERIES, 9), (ALLOCATION_QUERIES, 40), (COMMANDS, 150)] {
@@ -492,8 +492,8 @@ fn allocation_queries_do_not_delay_other_commands() {
     });
 }
 
-/// Fault: a command that waited in a remote disk used 8 KiB, twice the memory that a server reserves
-/// for it.
+/// Fault: a command that waited in a remote disk used 8 KiB, twice the memory that a server
+/// reserves for it.
 #[test]
 fn waiting_commands_are_small() {
     let rig = Rig::new();

@@ -51,10 +51,10 @@ async fn with_ring_of<T>(limits: RingLimits, main: impl Future<Output = T>) -> T
     poll_fn(|context| driver.poll(context, main.as_mut())).await
 }
 
-/// A free place for one transfer in the ring of this thread.
+/// A free slot for one transfer in the ring of this thread.
 pub(super) struct FreeSlot(Rc<Ring>);
 
-/// Returns a free place; `None` if this thread has no ring, or if its ring is full.
+/// Returns a free slot; `None` if this thread has no ring, or if its ring is full.
 pub(super) fn free_slot() -> Option<FreeSlot> {
     let ring = current_ring()?;
     ring.has_free_slot().then_some(FreeSlot(ring))

@@ -307,12 +307,12 @@ impl Shared {
         state.idle -= 1;
         self.remove_thread(&mut state);
         while state.threads == 0
-            && let Some((place, job)) = state.jobs.pop()
+            && let Some((permit, job)) = state.jobs.pop()
         {
             drop(state);
             run(job);
             state = self.lock();
-            state.end(place);
+            state.end(permit);
         }
         drop(state);
         self.work.notify_one();
@@ -329,12 +329,12 @@ impl Shared {
         let mut state = self.lock();
         state.idle -= 1;
         loop {
-            if let Some((place, job)) = state.jobs.pop() {
+            if let Some((permit, job)) = state.jobs.pop() {
                 // The end of the previous job may allow two jobs to run.
                 self.wake(state);
                 run(job);
                 state = self.lock();
-                state.end(place);
+                state.end(permit);
                 continue;
             }
             if state.closed {
@@ -358,9 +358,9 @@ impl Shared {
 
 impl State {
     /// Records that a job has ended.
-    fn end(&mut self, place: Option<RunningJob>) {
-        if let Some(place) = place {
-            self.jobs.end(&place);
+    fn end(&mut self, permit: Option<RunningJob>) {
+        if let Some(permit) = permit {
+            self.jobs.end(&permit);
         }
     }
 }

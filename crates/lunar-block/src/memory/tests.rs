@@ -81,9 +81,9 @@ fn chunk_costs(cost: u32) -> u64 {
     u64::from(PIECE_COST.div_ceil(cost)) * CHUNK_BYTES
 }
 
-/// Fault: one poll zeroed or cleared 16 MiB, or looked at 4096 chunks: 64 sessions with WRITE SAME
-/// commands left another host a hundredth of its requests. A piece is 64 KiB of new pages, or 256
-/// KiB of existing ones.
+/// Fault: one poll zeroed or cleared 16 MiB, or examined 4096 chunks. Beside 64 sessions with WRITE
+/// SAME commands, the request rate of another host fell to 1 %. A piece is 64 KiB of new pages, or
+/// 256 KiB of existing ones.
 #[test]
 fn long_work_is_done_in_pieces() {
     let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();

@@ -54,8 +54,8 @@ fn is_resident(byte: &u8) -> bool {
 }
 
 /// Fault: the allocator reused freed memory of 8 MiB buffers beyond the pool's limit and zeroed it
-/// on the threads of the cores. While one host sent READs of 8 MiB and reset its connection,
-/// another host completed only a quarter of its requests.
+/// on the threads of the cores. While one host sent READs of 8 MiB and reset its connection, the
+/// request rate of another host fell to 25 %.
 #[test]
 fn large_buffers_are_not_zeroed_when_taken() {
     const BYTES: usize = 8 * MIB;

@@ -27,7 +27,7 @@ struct FoundSockets {
     tried: Vec<PathBuf>,
 }
 
-/// Places that are searched for sockets of servers.
+/// Paths that are searched for sockets of servers.
 #[derive(Debug, Default)]
 pub(super) struct SearchPaths {
     /// Directories in which users put no sockets for others to find.

@@ -305,9 +305,9 @@ impl<'d, 't> TableReader<'d, 't> {
                 format!("did you mean `{near}`?")
             } else {
                 let known: Vec<_> = self.known.iter().copied().collect();
-                let place = table_of_key(name)
+                let table = table_of_key(name)
                     .map_or_else(String::new, |table| format!("it belongs in {table}; "));
-                format!("{place}known keys here: {}", known.join(", "))
+                format!("{table}known keys here: {}", known.join(", "))
             };
             to.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
         }

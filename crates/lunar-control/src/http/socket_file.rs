@@ -71,7 +71,8 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     let directory = path.parent().unwrap_or(Path::new("/"));
     // Two processes that start at once must not both replace the socket left by a third.
     let opened = make_directory(directory)?;
-    let lock = DirectoryLock::take(&opened).map_err(|error| no_place(directory, &error))?;
+    let lock =
+        DirectoryLock::take(&opened).map_err(|error| directory_failure(directory, &error))?;
     remove_stale(&path)?;
     sweep(directory);
     let failed = |error: Errno| {
@@ -185,10 +186,10 @@ fn sweep(directory: &Path) {
 fn make_directory(directory: &Path) -> Result<File, Failure> {
     // In a sticky directory, users can remove their own files only.
     create_folder(directory, SharedFolder::AllowedIfSticky)
-        .map_err(|error| no_place(directory, &error))
+        .map_err(|error| directory_failure(directory, &error))
 }
 
-fn no_place(directory: &Path, error: &std::io::Error) -> Failure {
+fn directory_failure(directory: &Path, error: &std::io::Error) -> Failure {
     let hint = "choose a socket in your own directory with --api unix:PATH";
     match UntrustedFile::of(error) {
         Some(UntrustedFile { what, remedy }) => {

@@ -88,10 +88,10 @@ fn a_moved_disk_shrinks_only_with_permission() {
     assert_eq!(rig.size(0), MIB);
 }
 
-/// Goal: two disks that change places are reported as moved, and neither gets the other's size
+/// Goal: two disks that swap their LUNs are reported as moved, and neither gets the other's size
 /// without permission.
 #[test]
-fn disks_that_change_places_keep_their_sizes() {
+fn disks_that_swap_luns_keep_their_sizes() {
     let rig = Rig::new("places", &(sized(0, "a.img", 1) + &sized(1, "b.img", 2)));
     rig.write("b.img", 4000, 7);
     let taken = sized(0, "b.img", 1) + &sized(1, "a.img", 2);

@@ -56,5 +56,5 @@ fn a_change_that_hangs_leaves_the_api_to_others() {
         opener.changed.notify_all();
         assert_eq!(hangs.join().unwrap().0, 200);
     });
-    assert_eq!(add().0, 200, "the place is free again");
+    assert_eq!(add().0, 200, "the slot is free again");
 }

@@ -122,9 +122,9 @@ fn assert_is_empty(depth: &QueueDepth) {
     assert_eq!(depth.outstanding_bytes(), 0);
 }
 
-/// Fault: refused commands paused for up to a second, and new ones took each place that became free
-/// at the storage meanwhile. Goal: commands are executed in their order, each after the time that
-/// the storage needs for those before it.
+/// Fault: refused commands paused for up to a second, and new ones took each permit that became
+/// free at the storage meanwhile. Goal: commands are executed in their order, each after the time
+/// that the storage needs for those before it.
 #[test]
 fn refused_commands_are_executed_in_order() {
     for commands_max in [1, 2, 25, 97, COMMANDS] {
@@ -223,7 +223,8 @@ fn many_commands_end_after_ten_seconds() {
     });
 }
 
-/// Goal: a storage that has refused everything is used in full soon after it works again.
+/// Goal: a storage that has refused all commands is used at its full depth soon after it accepts
+/// commands again.
 #[test]
 fn a_storage_that_works_again_is_used() {
     block_on(async {
@@ -274,7 +275,10 @@ fn refused_commands_of_one_kind_do_not_delay_others() {
         })
     };
     let (alone, beside) = (reads_beside(0), reads_beside(32));
-    assert!(beside * 10 >= alone * 9, "{beside} of {alone}");
+    assert!(
+        beside * 10 >= alone * 9,
+        "{beside} reads beside refused writes, {alone} without; at least 90 % expected"
+    );
 }
 
 /// A storage that executes all commands at once, with memory for a number of long ones.
@@ -296,8 +300,9 @@ impl SmallStorage {
     }
 }
 
-/// Returns the number of short commands that `short` hosts execute beside `long` others at a
-/// storage with memory for `memory` long commands, and those that each of the others executes.
+/// Returns the number of short commands that `short` hosts execute at a storage with memory for
+/// `memory` long commands, while `long` hosts send long ones, and the number of commands that each
+/// of the hosts with long commands executes.
 fn beside_long(short: usize, long: usize, memory: usize) -> (usize, Vec<usize>) {
     block_on(async {
         let depth = QueueDepth::default();
@@ -322,23 +327,28 @@ fn beside_long(short: usize, long: usize, memory: usize) -> (usize, Vec<usize>) 
     })
 }
 
-/// Fault: a storage that lacked memory for the long WRITEs of some hosts left all others one
-/// command at a time, because each refusal lowered the number of commands for all. Goal: refusals
-/// of long commands limit only these, and hosts with long ones take turns.
+/// Fault: when a storage lacked memory for the long WRITEs of some hosts, all other hosts could
+/// have only one command at a time, because each refusal lowered the limit of commands for all.
+/// Goal: refusals of long commands limit only long commands, and hosts with long commands take
+/// turns.
 #[test]
 fn refusals_of_long_commands_do_not_limit_short_ones() {
     let (alone, _) = beside_long(26, 0, 0);
     for (long, memory) in [(4, 1), (26, 2), (4, 0)] {
         let (beside, executed) = beside_long(26, long, memory);
-        assert!(beside * 100 >= alone * 99, "{long}, {memory}: {beside} of {alone}");
+        assert!(
+            beside * 100 >= alone * 99,
+            "{long} hosts with long commands, memory for {memory}: {beside} short commands beside \
+             them, {alone} without; at least 99 % expected"
+        );
         let (all, least) = (executed.iter().sum::<usize>(), executed.iter().min());
         assert!(least.is_some_and(|least| least * 2 >= all / long), "{executed:?}");
         assert!(all >= memory * alone / 26 / 2, "{executed:?}");
     }
 }
 
-/// Goal: at a storage that limits the number of commands, hosts with long and short ones wait for
-/// each other equally.
+/// Goal: at a storage that limits the number of commands, hosts with long commands and hosts with
+/// short ones wait equally long.
 #[test]
 fn commands_of_all_lengths_share_a_short_queue() {
     for commands_max in [1, 4, 25, 97] {
@@ -379,8 +389,9 @@ fn limited(depth: &QueueDepth, count: usize) -> Vec<CommandInProgress<'_>> {
     in_progress
 }
 
-/// Goal: a command that waits leaves the queue when it is dropped, also when it has a place that it
-/// has not used; a command in progress that is dropped, as with its session, returns its place.
+/// Goal: a command that waits leaves the queue when it is dropped, also when it has a permit that
+/// it has not used; a command in progress that is dropped, for example with its session, returns
+/// its permit.
 #[test]
 fn dropped_commands_leave() {
     block_on(async {

@@ -157,7 +157,7 @@ impl RemoteDisk {
             Err(error) => {
                 let miscompare = error.sense().filter(|sense| sense.key == SenseKey::MISCOMPARE);
                 let Some(sense) = miscompare else { return Err(error) };
-                // A target that names a place beyond the data is not believed.
+                // An offset beyond the data is not used.
                 let offset = sense.information.filter(|offset| *offset < new.len() as u64);
                 if may_have_run.into_inner() {
                     let buffer = self.unit.initiator().pool().take(new.len());

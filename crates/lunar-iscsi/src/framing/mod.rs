@@ -129,7 +129,7 @@ impl SegmentDigest {
 /// A PDU to send. The driver adds padding and digests; the header contains DataSegmentLength.
 ///
 /// A PDU whose DataSegmentLength is larger than the length of `data` is *open*: the rest of its
-/// data follows in parts. It keeps its place in the stream, and later PDUs wait behind it.
+/// data follows in parts. It keeps its position in the stream, and later PDUs wait behind it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pdu {
     /// Basic Header Segment, complete with numbers and lengths.

@@ -131,8 +131,8 @@ impl InitiatorEnd {
         let mut at = 0;
         while self.closed.is_none() && self.intake.is_ready(true) {
             let (buffers, relay) = (&mut self.buffers, &mut self.relay);
-            let (used, received) = self.intake.take(&piece[at..], |place, offset, bytes| {
-                let (task, offset) = match place {
+            let (used, received) = self.intake.take(&piece[at..], |destination, offset, bytes| {
+                let (task, offset) = match destination {
                     DataDestination::Task { task, .. } => (task, offset),
                     DataDestination::Stream { task, offset_bytes } => {
                         if let Some(relay) = relay {
@@ -143,7 +143,7 @@ impl InitiatorEnd {
                     DataDestination::Control | DataDestination::Discard => return,
                 };
                 let buffer = buffers.get_mut(&task).expect("the buffer of a command in hand");
-                if let DataDestination::Task { buffer_bytes, .. } = place {
+                if let DataDestination::Task { buffer_bytes, .. } = destination {
                     assert_eq!(buffer.len(), buffer_bytes as usize);
                 }
                 buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -289,8 +289,8 @@ impl InitiatorEnd {
     fn follow_data(&mut self, output: Output) -> Option<Output> {
         let Some(relay) = &mut self.relay else { return self.follow_own_data(output) };
         relay.push_back(match output {
-            Output::Receive(place @ DataDestination::Stream { task: id, offset_bytes }) => {
-                self.intake.receive(place);
+            Output::Receive(destination @ DataDestination::Stream { task: id, offset_bytes }) => {
+                self.intake.receive(destination);
                 BackEvent::Segment { id, offset_bytes, bytes: self.segment_bytes }
             }
             Output::Wants { id, offset_bytes, bytes } => {
@@ -307,7 +307,7 @@ impl InitiatorEnd {
 
     fn follow_own_data(&mut self, output: Output) -> Option<Output> {
         match output {
-            Output::Receive(place) => self.intake.receive(place),
+            Output::Receive(destination) => self.intake.receive(destination),
             Output::Wants { id, offset_bytes, bytes } => {
                 let stream = self.streams.get_mut(&id).expect("a streaming command");
                 let start = offset_bytes as usize;

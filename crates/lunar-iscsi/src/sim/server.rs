@@ -258,7 +258,7 @@ impl TargetEnd {
             let link = context.link;
             let Server { executor, relay, .. } = &mut *context.server;
             let (used, received) =
-                self.intake.take(&piece[at..], |place, offset, bytes| match place {
+                self.intake.take(&piece[at..], |destination, offset, bytes| match destination {
                     DataDestination::Task { task, buffer_bytes, .. } => {
                         let buffer = (executor.buffers)
                             .entry((link, task))
@@ -394,11 +394,11 @@ impl TargetEnd {
     fn follow_task(&mut self, output: Output, context: &mut Context<'_>) -> Option<Output> {
         let (now, link) = (context.now, context.link);
         match output {
-            Output::Receive(place) => {
-                if let DataDestination::Stream { task, .. } = place {
+            Output::Receive(destination) => {
+                if let DataDestination::Stream { task, .. } = destination {
                     context.server.executor.begin_segment((link, task));
                 }
-                self.intake.receive(place);
+                self.intake.receive(destination);
             }
             Output::DataOut { task, offset_bytes, bytes, .. } => {
                 let (offset, bytes) = (offset_bytes as usize, bytes as usize);
@@ -443,8 +443,8 @@ impl TargetEnd {
     fn relayed(&mut self, output: Output, context: &mut Context<'_>) -> Option<Output> {
         let Some(relay) = &mut context.server.relay else { return Some(output) };
         relay.push_back(match output {
-            Output::Receive(place @ DataDestination::Stream { task, offset_bytes }) => {
-                self.intake.receive(place);
+            Output::Receive(destination @ DataDestination::Stream { task, offset_bytes }) => {
+                self.intake.receive(destination);
                 RelayedEvent::Segment { task, offset_bytes, bytes: self.segment_bytes }
             }
             Output::Start(task) => RelayedEvent::Start(task),

@@ -42,8 +42,8 @@ impl Wire {
         if segment.is_none() {
             encode_tail(pdu, self.digests, &mut bytes);
         }
-        let place = self.open.len();
-        self.put_at(place, &bytes);
+        let position = self.open.len();
+        self.put_at(position, &bytes);
         self.open.extend(segment.map(|segment| (segment, Vec::new())));
     }
 
@@ -51,26 +51,26 @@ impl Wire {
     pub(super) fn send_part(&mut self, initiator_task_tag: u32, data: &[u8], digest: Option<u32>) {
         let is_meant =
             |(segment, _): &(OpenSegment, _)| segment.initiator_task_tag() == initiator_task_tag;
-        let Some(place) = self.open.iter().position(is_meant) else {
+        let Some(position) = self.open.iter().position(is_meant) else {
             assert!(self.is_cut, "a part of no open PDU");
             return;
         };
-        let segment = &mut self.open[place].0;
+        let segment = &mut self.open[position].0;
         assert!((1..=segment.missing_bytes()).contains(&data.len()), "a part of {}", data.len());
         let is_complete = segment.add(data);
-        self.put_at(place, data);
+        self.put_at(position, data);
         if is_complete {
-            let (segment, behind) = self.open.remove(place);
+            let (segment, behind) = self.open.remove(position);
             let mut bytes = Vec::new();
             segment.encode_tail(digest, &mut bytes);
             bytes.extend_from_slice(&behind);
-            self.put_at(place, &bytes);
+            self.put_at(position, &bytes);
         }
     }
 
-    /// Appends bytes behind the first `place` open PDUs.
-    fn put_at(&mut self, place: usize, bytes: &[u8]) {
-        match place.checked_sub(1) {
+    /// Appends bytes behind the first `position` open PDUs.
+    fn put_at(&mut self, position: usize, bytes: &[u8]) {
+        match position.checked_sub(1) {
             Some(before) => self.open[before].1.extend_from_slice(bytes),
             None => self.put(bytes),
         }
@@ -146,7 +146,7 @@ impl Wire {
 #[derive(Debug, Default)]
 pub(super) struct ReceivingEnd {
     deframer: Deframer,
-    place: Option<DataDestination>,
+    destination: Option<DataDestination>,
     /// True after a header with a data segment, until the segment is complete.
     in_segment: bool,
     /// Number of bytes of the current segment that are in their destination.
@@ -171,33 +171,33 @@ impl ReceivingEnd {
         self.deframer.set_digests(digests);
     }
 
-    /// True if the next bytes can be processed: not before the machine has named the place of a
-    /// segment, and no header before the machine can receive one.
+    /// True if the next bytes can be processed: not before the machine has named the destination of
+    /// a segment, and no header before the machine can receive one.
     pub(super) fn is_ready(&self, can_receive: bool) -> bool {
-        if self.in_segment { self.place.is_some() } else { can_receive }
+        if self.in_segment { self.destination.is_some() } else { can_receive }
     }
 
-    /// Sets the place of the segment, which the machine has named.
-    pub(super) fn receive(&mut self, place: DataDestination) {
-        assert!(self.place.is_none(), "a second Receive for one segment");
-        self.place = Some(place);
+    /// Sets the destination of the segment, which the machine has named.
+    pub(super) fn receive(&mut self, destination: DataDestination) {
+        assert!(self.destination.is_none(), "a second Receive for one segment");
+        self.destination = Some(destination);
         self.filled = 0;
     }
 
     /// Discards the rest of a segment whose task's buffer was freed.
     pub(super) fn forget(&mut self, gone: TaskId) {
-        let task = match self.place {
+        let task = match self.destination {
             Some(DataDestination::Task { task, .. }) => task,
             Some(DataDestination::Stream { task, .. }) => task,
             _ => return,
         };
         if task == gone {
-            self.place = Some(DataDestination::Discard);
+            self.destination = Some(DataDestination::Discard);
         }
     }
 
-    /// Processes `input`; returns how much it took. Calls `store` with place, offset in the buffer
-    /// and bytes for data of tasks, and the offset in the segment for that of a stream.
+    /// Processes `input`; returns how much it took. Calls `store` with destination, offset in the
+    /// buffer and bytes for data of tasks, and the offset in the segment for that of a stream.
     pub(super) fn take(
         &mut self,
         input: &[u8],
@@ -218,7 +218,7 @@ impl ReceivingEnd {
             }
             Some(Event::PayloadEnd { digest }) => {
                 self.in_segment = false;
-                assert!(self.place.take().is_some(), "a segment without Receive");
+                assert!(self.destination.take().is_some(), "a segment without Receive");
                 let data = Bytes::from(core::mem::take(&mut self.control));
                 Some(Received::Payload { data, digest })
             }
@@ -227,17 +227,17 @@ impl ReceivingEnd {
     }
 
     fn keep(&mut self, bytes: &[u8], store: &mut impl FnMut(DataDestination, usize, &[u8])) {
-        match self.place.expect("the state machine named the destination of the segment") {
+        match self.destination.expect("the state machine named the destination of the segment") {
             DataDestination::Control => {
                 self.control.extend_from_slice(bytes);
                 self.copied_bytes += bytes.len() as u64;
             }
-            place @ DataDestination::Task { offset_bytes, .. } => {
-                store(place, offset_bytes as usize + self.filled, bytes);
+            destination @ DataDestination::Task { offset_bytes, .. } => {
+                store(destination, offset_bytes as usize + self.filled, bytes);
                 self.copied_bytes += bytes.len() as u64;
             }
-            place @ DataDestination::Stream { .. } => {
-                store(place, self.filled, bytes);
+            destination @ DataDestination::Stream { .. } => {
+                store(destination, self.filled, bytes);
                 self.copied_bytes += bytes.len() as u64;
             }
             DataDestination::Discard => {}

@@ -20,7 +20,7 @@ struct Echo {
     filled: usize,
     digests_ok: usize,
     ended: bool,
-    /// Maximum length of the buffer that it offers at a time; with 0, data is discarded.
+    /// Maximum length of the buffer that the handler offers at a time; with 0, data is discarded.
     room_bytes_max: usize,
     /// Refuses PDUs for some turns after each one.
     pauses: bool,
@@ -54,7 +54,7 @@ impl ConnectionHandler for Echo {
             && let Some((peer, seen)) = &self.peer
         {
             let peeked = peer.recv().unwrap().peek(&mut [0]);
-            assert_eq!(peeked.expect("they wait for the turn's end"), 1);
+            assert_eq!(peeked.expect("answers are sent before the turn ends"), 1);
             seen.send(()).unwrap();
         }
         if self.data.is_empty() {
@@ -167,8 +167,8 @@ fn with_echo(mut echo: Echo, client: impl FnOnce(std::net::TcpStream) + Send + '
     echo
 }
 
-/// Goal: data of every size is returned whole, however the bytes are cut and however small the room
-/// is; and no payload byte is copied twice.
+/// Goal: data of every size is returned whole, however the bytes are cut and however small the
+/// buffer is; and no payload byte is copied twice.
 #[test]
 fn segments_of_every_size_round_trip() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -196,7 +196,11 @@ fn segments_of_every_size_round_trip() {
         let after = CopyCount::now();
         let moved =
             (after.copied_bytes - before.copied_bytes) + (after.direct_bytes - before.direct_bytes);
-        assert_eq!(moved, sizes.iter().sum::<usize>() as u64, "each byte reached its place once");
+        assert_eq!(
+            moved,
+            sizes.iter().sum::<usize>() as u64,
+            "each byte is moved once from the socket to its buffer"
+        );
     }
 }
 
@@ -266,7 +270,7 @@ fn copies_are_as_on_the_wire() {
     }
 }
 
-/// Goal: data without room is discarded, and the PDU behind it is found.
+/// Goal: data for which there is no buffer is discarded, and the next PDU is found.
 #[test]
 fn discarded_segments_do_not_disturb_later_pdus() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -313,13 +317,13 @@ fn a_peer_that_does_not_read_is_not_read_further() {
         let mut sent = 0_usize;
         while let Ok(bytes) = tcp.write(&piece[sent % piece.len()..]) {
             sent += bytes;
-            assert!(sent < 256 << 20, "the loop read on and on");
+            assert!(sent < 256 << 20, "the connection reads on although its answers are not read");
         }
     });
 }
 
 /// Goal: a connection that never waits is checked for its memory as well. Fault: 1,000 sessions
-/// with floods of requests held 528 MiB with their sockets, of which 16 were counted.
+/// with floods of requests and their sockets held 528 MiB, of which 16 MiB were counted.
 #[test]
 fn the_memory_of_busy_connections_is_checked() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -330,8 +334,8 @@ fn the_memory_of_busy_connections_is_checked() {
 }
 
 /// Goal: when memory is short, the kernel also drops data of a closed connection that the peer has
-/// not acknowledged. Fault: 175 sessions that logged out after a long read left 512 MiB in sockets,
-/// uncounted, for a minute.
+/// not acknowledged. Fault: after 175 sessions had logged out after a long read, 512 MiB in their
+/// sockets were not counted for a minute.
 #[test]
 fn unacknowledged_data_of_a_closed_connection_is_dropped() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -343,15 +347,19 @@ fn unacknowledged_data_of_a_closed_connection_is_dropped() {
             if let Some(error) = tcp.take_error().unwrap() {
                 break error;
             }
-            assert!(begun.elapsed() < Duration::from_secs(4), "not before the lingering ends");
+            assert!(
+                begun.elapsed() < Duration::from_secs(4),
+                "the connection is not reset while it lingers"
+            );
             std::thread::yield_now();
         };
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     });
 }
 
-/// Fault: a connection whose peer withheld the data of its WRITEs was not checked again once
-/// nothing was received or sent, and kept their buffers, while others had none.
+/// Fault: a connection whose peer withheld the data of its WRITEs was not checked again when
+/// nothing more was received or sent. It kept the buffers of these WRITEs while other connections
+/// had none.
 #[test]
 fn the_memory_of_waiting_connections_is_checked_again() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -404,9 +412,9 @@ impl ConnectionHandler for AnsweringHandler {
 }
 
 /// Goal: two connections of a core whose queues are always full take turns, with at most two turns
-/// of one in a row (the runtime polls tasks that yield in no fixed order), and a turn is limited in
-/// bytes and in PDUs, so the requests of one do not delay the other.
-/// Method: all requests are in the sockets before the first is handled, so no clock decides.
+/// of one in a row (the runtime polls tasks that yield in no fixed order). A turn is limited in
+/// bytes and in PDUs, so the requests of one connection do not delay the other. Method: all
+/// requests are in the sockets before the first is handled, so no clock decides.
 #[test]
 fn a_turn_is_bounded() {
     const LARGE: usize = 0;
@@ -449,7 +457,8 @@ fn a_turn_is_bounded() {
     let log = log.borrow();
     assert_eq!(log.len(), 1100);
     let turns: Vec<_> = log.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect();
-    // The large one is alone before the first and after the last turn of the small one.
+    // The connection with large answers is alone before the first and after the last turn of the
+    // other one.
     let first = turns.iter().position(|(number, _)| *number == SMALL).unwrap();
     let last = turns.iter().rposition(|(number, _)| *number == SMALL).unwrap();
     let large_max = 2 * TURN_BYTES.div_ceil(LARGE_BYTES);
@@ -459,13 +468,13 @@ fn a_turn_is_bounded() {
     let before = turns[..first].iter().map(|(_, pdus)| pdus).sum::<usize>();
     assert!(before <= large_max, "{turns:?}");
     let small = turns[first..=last].iter().filter(|(number, _)| *number == SMALL);
-    assert!(small.clone().count() > 1, "a thousand PDUs are more than a turn: {turns:?}");
+    assert!(small.clone().count() > 1, "a thousand PDUs take more than one turn: {turns:?}");
 }
 
-/// Goal: a handler's limit of bytes waiting to be sent holds, and the rest arrives once the peer
-/// reads. Fault: discovery sessions that read nothing had 4 MiB wait for each.
-/// Method: a peer sends a thousand requests before it reads; the handler notes how many bytes wait
-/// at each request.
+/// Goal: no more bytes wait to be sent than the handler allows, and the rest arrives when the peer
+/// reads. Fault: for each discovery session that read nothing, 4 MiB waited to be sent. Method: a
+/// peer sends a thousand requests before it reads; the handler notes how many bytes wait at each
+/// request.
 #[test]
 fn the_handler_limits_buffered_data() {
     const REQUESTS: usize = 1000;
@@ -575,10 +584,10 @@ fn a_closing_connection_discards_a_limited_amount() {
 struct BusyHandler {
     owner: OwnerId,
     log: Rc<RefCell<Vec<(OwnerId, Duration)>>>,
-    /// Set if others wait for it: the number of times it worked out of turn.
+    /// Number of times that it worked out of turn; `None`: no other owner waits for its work.
     out_of_turn: Option<Rc<Cell<usize>>>,
-    /// Set if the handler moves data out of turn and never ends; becomes true if a turn begins
-    /// while moved bytes are not counted.
+    /// For a handler that moves data out of turn and never ends: becomes true if a turn begins
+    /// while moved bytes are not counted. `None` for other handlers.
     moved_uncounted: Option<Rc<Cell<bool>>>,
 }
 
@@ -630,9 +639,9 @@ impl ConnectionHandler for BusyHandler {
     }
 }
 
-/// Runs a connection for each of `owners`, in order, until there were enough turns. Returns the
-/// owners of the turns with the time charged for each, and the number of times the first connection
-/// worked out of turn.
+/// Runs a connection for each of `owners`, in order, until [`BusyHandler::TURNS`] turns were taken.
+/// Returns the owners of the turns with the time charged for each, and the number of times that the
+/// first connection worked out of turn.
 fn turns_of(
     owners: impl Iterator<Item = OwnerId>,
     moved_uncounted: Option<&Rc<Cell<bool>>>,
@@ -671,8 +680,8 @@ fn turns_of(
 }
 
 /// Goal: the work of commands between receiving and sending counts in their owner's round. Fault:
-/// beside twelve EXTENDED COPY commands another host completed 8 % of its requests, beside 64
-/// sessions of WRITE SAME 0.7 %.
+/// beside twelve EXTENDED COPY commands the request rate of another host fell to 8 %, beside 64
+/// sessions of WRITE SAME to 0.7 %.
 #[test]
 fn work_of_commands_counts_for_their_owner() {
     let (turns, _) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]), None);
@@ -683,19 +692,22 @@ fn work_of_commands_counts_for_their_owner() {
     assert!((0.4..=0.6).contains(&share), "{share}");
 }
 
-/// Goal: work that others wait for continues in each round, although 20 connections share its
-/// owner's turns. Fault: COMPARE AND WRITE of other hosts held blocks while their connections
-/// waited for turns, one host after the other; a write of these blocks took 2.6 s.
+/// Goal: work for which other owners wait continues in each round, although 20 connections share
+/// the turns of its owner. Fault: COMPARE AND WRITE of other hosts held blocks while their
+/// connections waited for turns, one host after the other; a write of these blocks took 2.6 s.
 #[test]
 fn work_for_others_runs_out_of_turn() {
     let (turns, out_of_turn) =
         turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]), None);
     let of_its_owner = turns.iter().filter(|(owner, _)| *owner == OwnerId(7)).count();
-    assert!(out_of_turn > of_its_owner / 2, "{out_of_turn} beside {of_its_owner} turns");
+    assert!(
+        out_of_turn > of_its_owner / 2,
+        "work ran {out_of_turn} times out of turn, and its owner had {of_its_owner} turns"
+    );
 }
 
-/// Fault: data that a command moved out of turn, and that did not end it, was counted for the
-/// connection that had the next turn.
+/// Fault: data that a command moved out of turn was counted for the connection that had the next
+/// turn, unless the command ended with it.
 #[test]
 fn bytes_moved_out_of_turn_count_for_their_owner() {
     let uncounted = Rc::default();

@@ -37,8 +37,8 @@ struct ForwardingHandler {
     /// Number of bytes of `data` that have arrived.
     filled: Rc<Cell<usize>>,
     owner: Option<OwnerId>,
-    /// Turns of a task that runs beside the group; `log` has their number at each PDU received or
-    /// sent.
+    /// Number of turns of another task of the core; `log` has this number at each PDU that was
+    /// received or sent.
     other_task_turns: Rc<Cell<usize>>,
     log: Rc<RefCell<Vec<usize>>>,
     ended: bool,
@@ -151,8 +151,8 @@ async fn read_all(peer: &std::net::TcpStream, bytes: usize) -> Vec<u8> {
 }
 
 /// Goal: a PDU that is received from one socket is sent on the other in the same turn, in both
-/// directions. Method: a task beside the group always has work and counts its turns; each PDU is
-/// received and sent between two of them.
+/// directions. Method: another task of the core always has work and counts its turns; each PDU is
+/// received and sent between two turns of that task.
 #[test]
 fn data_is_sent_on_in_the_same_turn() {
     on_core(|| async {
@@ -285,7 +285,7 @@ fn a_socket_is_handed_back() {
     });
 }
 
-/// Always has work, which takes a while, and logs its owner and the time charged for the turn.
+/// Always has work, which takes 100 us, and logs its owner and the time charged for the turn.
 struct BusyHandler(OwnerId, Rc<RefCell<Vec<(OwnerId, Duration)>>>);
 
 impl ConnectionHandler for BusyHandler {
@@ -318,7 +318,7 @@ impl ConnectionHandler for BusyHandler {
     }
 }
 
-/// Goal: a group of 20 sockets gets as much of its core as another owner's single socket.
+/// Goal: a group of 20 sockets gets as much time of the core as the single socket of another owner.
 #[test]
 fn all_sockets_of_a_group_count_for_its_owner() {
     let log: Rc<RefCell<Vec<(OwnerId, Duration)>>> = Rc::default();
@@ -343,7 +343,7 @@ fn all_sockets_of_a_group_count_for_its_owner() {
         running.into_iter().for_each(|running| running.abort());
     });
     let share = time_share(&log.borrow(), OwnerId(8));
-    assert!((0.4..=0.6).contains(&share), "{share}");
+    assert!((0.4..=0.6).contains(&share), "the single socket had {share} of the time, not half");
 }
 
 /// Goal: the last members of a large group are polled in the same turn as the first. Fault: all

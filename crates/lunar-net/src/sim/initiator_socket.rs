@@ -156,15 +156,15 @@ impl<R: Requester> InitiatorSocket<R> {
             Output::SendData { initiator_task_tag, data, digest } => {
                 out.push_part(initiator_task_tag, data, digest);
             }
-            Output::Receive(place) => {
+            Output::Receive(destination) => {
                 let bytes = self.segment.announced_bytes as u32;
-                let is_wanted = match place {
+                let is_wanted = match destination {
                     DataDestination::Stream { task, .. } => {
                         self.requester.begin_segment(task, bytes)
                     }
                     _ => true,
                 };
-                self.segment.receive(place, is_wanted);
+                self.segment.receive(destination, is_wanted);
             }
             Output::Wants { id, offset_bytes, bytes } => {
                 self.requester.wants(id, offset_bytes, bytes);

@@ -20,14 +20,15 @@ impl IncomingSegment {
         *self = Self { announced_bytes: bytes as usize, ..Self::default() };
     }
 
-    /// Allocates the buffer if `place` is kept here. `is_wanted`: whether a stream takes its data.
-    pub(super) fn receive(&mut self, place: DataDestination, is_wanted: bool) {
-        let is_kept = match place {
+    /// Allocates the buffer if `destination` is kept here. `is_wanted`: whether a stream takes its
+    /// data.
+    pub(super) fn receive(&mut self, destination: DataDestination, is_wanted: bool) {
+        let is_kept = match destination {
             DataDestination::Control => true,
             DataDestination::Stream { .. } => is_wanted,
             DataDestination::Task { .. } | DataDestination::Discard => false,
         };
-        self.is_control = place == DataDestination::Control;
+        self.is_control = destination == DataDestination::Control;
         self.buffer = vec![0; if is_kept { self.announced_bytes } else { 0 }];
     }
 

@@ -113,15 +113,15 @@ impl<E: TaskExecutor> TargetSocket<E> {
             Output::SendData { initiator_task_tag, data, digest } => {
                 out.push_part(initiator_task_tag, data, digest);
             }
-            Output::Receive(place) => {
+            Output::Receive(destination) => {
                 let bytes = self.segment.announced_bytes as u32;
-                let is_wanted = match place {
+                let is_wanted = match destination {
                     DataDestination::Stream { task, .. } => {
                         self.executor.begin_segment(task, bytes)
                     }
                     _ => true,
                 };
-                self.segment.receive(place, is_wanted);
+                self.segment.receive(destination, is_wanted);
             }
             Output::Start(task) => {
                 if task.expected_data_out_bytes() > 0 {

@@ -59,7 +59,8 @@ const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
     CommandEntry::new(0x25, NO, "READ CAPACITY (10)", "SBC-3 §5.16",
         (FREE, Ready, All), (CAPACITY_10, 10), capacity::read_10),
     CommandEntry::new(0x28, NO, "READ (10)", "SBC-3 §5.11",
-        READ, (&blocks_10(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(BytesOnce),
+        READ, (&blocks_10(DPO_FUA), 30), read_write::read).counted_as(Class::Read)
+        .charged(BytesOnce),
     CommandEntry::new(0x2a, NO, "WRITE (10)", "SBC-3 §5.33",
         WRITE, (&blocks_10(DPO_FUA), 30), read_write::write).counted_as(Class::Write)
         .charged(BytesOnce),
@@ -102,7 +103,8 @@ const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
         "SPC-3 §6.17.5",
         SHOWS, (RESULTS_16, 10), copy::failure).third_party_copy(),
     CommandEntry::new(0x88, NO, "READ (16)", "SBC-3 §5.13",
-        READ, (&blocks_16(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(BytesOnce),
+        READ, (&blocks_16(DPO_FUA), 30), read_write::read).counted_as(Class::Read)
+        .charged(BytesOnce),
     CommandEntry::new(0x89, NO, "COMPARE AND WRITE", "SBC-3 §5.2",
         WRITE, (COMPARE_16, 30), exclusive::compare_and_write).counted_as(Class::CompareAndWrite)
         .charged(BytesTwice),
@@ -134,7 +136,8 @@ const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
     CommandEntry::new(0x9e, Some(0x12), "GET LBA STATUS", "SBC-3 §5.4",
         READ_THIN, (STATUS_16, 30), provisioning::lba_status),
     CommandEntry::new(0xa8, NO, "READ (12)", "SBC-3 §5.12",
-        READ, (&blocks_12(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(BytesOnce),
+        READ, (&blocks_12(DPO_FUA), 30), read_write::read).counted_as(Class::Read)
+        .charged(BytesOnce),
     CommandEntry::new(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",
         WRITE, (&blocks_12(DPO_FUA), 30), read_write::write).counted_as(Class::Write)
         .charged(BytesOnce),

@@ -82,8 +82,8 @@ impl Reported {
     pub fn check(by: SegmentRole, sense: &Sense) -> Self {
         let mut reported = Self::status(by, Status::CHECK_CONDITION);
         let plain = Sense { copy: None, ..sense.clone() };
-        for (place, byte) in reported.sense.iter_mut().zip(plain.encode(SenseFormat::Fixed)) {
-            *place = byte;
+        for (target, byte) in reported.sense.iter_mut().zip(plain.encode(SenseFormat::Fixed)) {
+            *target = byte;
             reported.sense_bytes += 1;
         }
         reported

@@ -33,12 +33,12 @@ pub(crate) fn send(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
 fn probes(blocks: u64) -> Vec<LbaRange> {
     let last = blocks.saturating_sub(1);
     let reads = SELF_TEST_READS.min(blocks);
-    let place = |at: u64| {
+    let address = |at: u64| {
         // The product may have 68 bits.
         let lba = u128::from(last) * u128::from(at) / u128::from(reads.max(2) - 1);
         LbaRange { lba: lba as u64, count: 1 }
     };
-    (0..reads).map(place).collect()
+    (0..reads).map(address).collect()
 }
 
 #[cfg(test)]

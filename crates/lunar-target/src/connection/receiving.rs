@@ -30,8 +30,8 @@ pub(super) enum Receiving {
 }
 
 impl Connection {
-    pub(super) fn receive(&mut self, place: DataDestination) {
-        self.receiving = match place {
+    pub(super) fn receive(&mut self, destination: DataDestination) {
+        self.receiving = match destination {
             DataDestination::Control => {
                 let charge = self.memory.control.charge(0);
                 Receiving::Control { data: Vec::new(), charge, filled: 0, segment_bytes: 0 }

@@ -5,7 +5,7 @@ use super::Connection;
 use crate::session::{ConnectionEvent, KnownView, Session};
 use crate::statistics::Commands;
 use crate::task_map::TaskMap;
-use crate::task_set::PlaceQueued;
+use crate::task_set::QueuedTaskPermit;
 use crate::tasks::{CommandContext, Tasks};
 use lunar_iscsi::connection::target::{Input, Outcome, Task};
 use lunar_iscsi::framing::TaskId;
@@ -20,7 +20,7 @@ struct Starter<'a> {
     session: &'a Option<(Arc<Session>, u16)>,
     view: &'a mut Option<KnownView>,
     commands: &'a mut Commands,
-    places: &'a mut TaskMap<PlaceQueued>,
+    permits: &'a mut TaskMap<QueuedTaskPermit>,
     tasks: &'a mut Tasks,
 }
 
@@ -33,8 +33,8 @@ impl Starter<'_> {
         let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
         self.commands.start(now, task, nexus.map(|nexus| &*nexus.unit));
         let command_context = CommandContext { session, view };
-        let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
-        self.tasks.start(&command_context, nexus, task, place)
+        let permit = if self.permits.is_empty() { None } else { self.permits.remove(&task.id) };
+        self.tasks.start(&command_context, nexus, task, permit)
     }
 }
 
@@ -43,18 +43,18 @@ impl Connection {
     /// as no waiting is needed.
     #[inline(always)]
     pub(super) fn receive_input(&mut self, now: Time, input: Input) {
-        let Self { machine, session, view, commands, places, tasks, pending_events, mail, .. } =
+        let Self { machine, session, view, commands, permits, tasks, pending_events, mail, .. } =
             self;
         let ask = |message: &ToSession| ask(session, pending_events, mail, message);
         let Some(task) = machine.handle_with_session(now, input, ask) else { return };
-        let answer = Starter { session, view, commands, places, tasks }.start(now, task);
+        let answer = Starter { session, view, commands, permits, tasks }.start(now, task);
         self.take_answer(now, answer);
     }
 
     /// Starts a task that was delivered later than it arrived.
     pub(super) fn start(&mut self, now: Time, task: &Task) {
-        let Self { session, view, commands, places, tasks, .. } = self;
-        let answer = Starter { session, view, commands, places, tasks }.start(now, task);
+        let Self { session, view, commands, permits, tasks, .. } = self;
+        let answer = Starter { session, view, commands, permits, tasks }.start(now, task);
         self.take_answer(now, answer);
     }
 

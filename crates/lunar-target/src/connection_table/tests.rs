@@ -122,7 +122,7 @@ fn logged_in_connections_are_never_evicted() {
     assert_eq!(rig.fill(2, Phase::Proven), 0);
     assert_eq!(rig.log_in(2, Phase::Unproven, SessionRelation::New), Err(ConnectionLimit::Table));
     for _ in 0..200 {
-        assert!(rig.enter(3).is_ok(), "a login has its place");
+        assert!(rig.enter(3).is_ok(), "a login has its slot");
     }
     assert!(rig.log_in(1, Phase::Proven, SessionRelation::Again).is_ok());
     assert!((0..49).all(|_| rig.log_in(1, Phase::Proven, SessionRelation::Further).is_ok()));
@@ -142,7 +142,7 @@ fn sessions_without_proof_have_shares() {
     assert_eq!(rig.log_in(1, Phase::Unproven, SessionRelation::New), Err(ConnectionLimit::Address));
     assert!(
         rig.log_in(1, Phase::Unproven, SessionRelation::Again).is_ok(),
-        "it has a place already"
+        "the connection has a slot already"
     );
     for from in 2..80 {
         assert!(rig.fill(from, Phase::Unproven) >= NEWCOMER_CONNECTIONS, "address {from}");

@@ -46,7 +46,7 @@ impl ReadMemory {
     }
 }
 
-/// Memory of a command whose data-in is sent in pieces, and the place for the pieces.
+/// Memory of a command whose data-in is sent in pieces, and the destination of the pieces.
 #[derive(Debug)]
 pub struct PieceReader {
     task: TaskId,

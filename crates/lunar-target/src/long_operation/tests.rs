@@ -422,9 +422,9 @@ impl BlockDevice for SlowWrites {
     }
 }
 
-/// Fault: operations ran in tasks that counted for no owner, with a mebibyte in each pass of the
-/// core's queue. A session that sent SANITIZE to each LUN of a target left another host one turn
-/// for as many mebibytes as there were LUNs. Method: no owner has a connection any more; an owner
+/// Fault: operations ran in tasks that counted for no owner, and each moved a mebibyte in each pass
+/// of the core's queue. When one session had sent SANITIZE to each LUN of a target, another host
+/// had one turn for each pass over all LUNs. Method: no owner has a connection any more; an owner
 /// works beside the operations that another one has requested, and beside resumed ones.
 #[test]
 fn operations_share_the_turns_of_their_owner() {

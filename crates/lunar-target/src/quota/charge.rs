@@ -4,7 +4,7 @@ use super::UnitQuota;
 use super::limit::Cost;
 use crate::abort::{AbortSignal, Aborted};
 use crate::session::Session;
-use crate::task_set::TaskPlace;
+use crate::task_set::TaskPermit;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use std::task::Poll;
 pub(crate) struct QuotaCharge {
     /// The charged session; `None` if the command is free.
     session: Option<Arc<Session>>,
-    /// Place of the command in the task set, which blocks other tasks; given back while the command
-    /// waits for its quota.
-    place: Option<Arc<TaskPlace>>,
+    /// Permit of the command in the task set, which blocks other tasks; given back while the
+    /// command waits for its quota.
+    permit: Option<Arc<TaskPermit>>,
 }
 
 impl QuotaCharge {
-    /// The account of a command of this session with this place, if it has one.
-    pub(crate) fn of(session: &Arc<Session>, place: Option<TaskPlace>) -> Self {
-        Self { session: Some(Arc::clone(session)), place: place.map(Arc::new) }
+    /// The account of a command of this session with this permit, if it has one.
+    pub(crate) fn of(session: &Arc<Session>, permit: Option<TaskPermit>) -> Self {
+        Self { session: Some(Arc::clone(session)), permit: permit.map(Arc::new) }
     }
 
     /// Charges a piece of work at the unit with these limits. Waits for the command's turn, without
-    /// its place in the task set. The caller must hold no lock that other commands may wait for.
+    /// its permit in the task set. The caller must hold no lock that other commands may wait for.
     ///
     /// When the turn of the command at a limit has come, the commands of other owners wait for it:
     /// a command that waits here is awaited, and does no more out of turn than that.
@@ -46,15 +46,15 @@ impl QuotaCharge {
         if poll_fn(|context| Poll::Ready(paying.as_mut().poll(context))).await.is_ready() {
             return Ok(());
         }
-        if let Some(place) = &self.place {
-            place.release();
+        if let Some(permit) = &self.permit {
+            permit.release();
         }
         let awaited = abort.awaited();
         abort.unless(paying).await?;
         drop(awaited);
         abort.yield_now().await?;
-        match &self.place {
-            Some(place) => place.take_back(abort).await,
+        match &self.permit {
+            Some(permit) => permit.take_back(abort).await,
             None => Ok(()),
         }
     }

@@ -111,69 +111,69 @@ impl FairQueue {
             if queue.waiting.is_empty() {
                 queue.turn = arrival;
             }
-            let place = QueuePosition { owner, mark: mark.max(queue.session_mark), arrival };
-            queue.waiting.insert(place, Waiter::default());
-            place
+            let position = QueuePosition { owner, mark: mark.max(queue.session_mark), arrival };
+            queue.waiting.insert(position, Waiter::default());
+            position
         };
         self.change(owner, enter).unwrap_or(QueuePosition { owner, mark, arrival })
     }
 
     /// Notes that the waiter has asked for its turn, with its cost.
-    pub(super) fn ask(&mut self, place: QueuePosition, cost: Cost) {
+    pub(super) fn ask(&mut self, position: QueuePosition, cost: Cost) {
         let ask = |queue: &mut OwnerQueue| {
-            if let Some(waiter) = queue.late.remove(&place) {
-                queue.waiting.insert(place, waiter);
+            if let Some(waiter) = queue.late.remove(&position) {
+                queue.waiting.insert(position, waiter);
             }
-            if let Some(waiter) = queue.waiting.get_mut(&place) {
+            if let Some(waiter) = queue.waiting.get_mut(&position) {
                 waiter.cost = Some(cost);
             }
         };
-        self.change(place.owner, ask);
+        self.change(position.owner, ask);
     }
 
     /// Removes a waiter.
-    pub(super) fn leave(&mut self, place: QueuePosition) {
-        self.change(place.owner, |queue| {
-            queue.waiting.remove(&place);
-            queue.late.remove(&place);
+    pub(super) fn leave(&mut self, position: QueuePosition) {
+        self.change(position.owner, |queue| {
+            queue.waiting.remove(&position);
+            queue.late.remove(&position);
         });
     }
 
     /// Passes over a waiter until it asks again.
-    pub(super) fn set_late(&mut self, place: QueuePosition) {
-        self.change(place.owner, |queue| {
-            if let Some(waiter) = queue.waiting.remove(&place) {
-                queue.late.insert(place, waiter);
+    pub(super) fn set_late(&mut self, position: QueuePosition) {
+        self.change(position.owner, |queue| {
+            if let Some(waiter) = queue.waiting.remove(&position) {
+                queue.late.insert(position, waiter);
             }
         });
     }
 
     /// Removes a waiter that goes now and takes this much of the limit's time. Returns the new mark
     /// of its session.
-    pub(super) fn admit(&mut self, place: QueuePosition, nanos: u64) -> u64 {
+    pub(super) fn admit(&mut self, position: QueuePosition, nanos: u64) -> u64 {
         let turn = self.next_number();
         let admit = |queue: &mut OwnerQueue| {
-            queue.waiting.remove(&place);
-            queue.session_mark = queue.session_mark.max(place.mark);
+            queue.waiting.remove(&position);
+            queue.session_mark = queue.session_mark.max(position.mark);
             let mark = queue.mark;
             (queue.mark, queue.turn) = (mark.saturating_add(nanos), turn);
             mark
         };
-        let mark = self.change(place.owner, admit).unwrap_or_default();
+        let mark = self.change(position.owner, admit).unwrap_or_default();
         self.mark = self.mark.max(mark);
-        place.mark.saturating_add(nanos)
+        position.mark.saturating_add(nanos)
     }
 
     /// The next waiter, and the one that watches it: the first of the next owner, if there is
     /// another one.
     pub(super) fn first_two(&self) -> [Option<QueuePosition>; 2] {
         let mut owners = self.order.values().filter_map(|number| self.queues.get(number));
-        let places = |queue: &'_ OwnerQueue| -> [Option<QueuePosition>; 2] {
-            let mut places = queue.waiting.keys().copied();
-            [places.next(), places.next()]
+        let positions = |queue: &'_ OwnerQueue| -> [Option<QueuePosition>; 2] {
+            let mut positions = queue.waiting.keys().copied();
+            [positions.next(), positions.next()]
         };
-        let [first, second] = owners.next().map_or([None; 2], places);
-        [first, owners.next().map_or(second, |queue| places(queue)[0])]
+        let [first, second] = owners.next().map_or([None; 2], positions);
+        [first, owners.next().map_or(second, |queue| positions(queue)[0])]
     }
 
     /// True if there is no waiter; late ones do not count.
@@ -182,20 +182,20 @@ impl FairQueue {
     }
 
     /// The cost of a waiter that has asked for its turn.
-    pub(super) fn cost(&self, place: QueuePosition) -> Option<Cost> {
-        self.queues.get(&place.owner)?.waiting.get(&place)?.cost
+    pub(super) fn cost(&self, position: QueuePosition) -> Option<Cost> {
+        self.queues.get(&position.owner)?.waiting.get(&position)?.cost
     }
 
     /// Stores the waker of a waiter.
-    pub(super) fn set_waker(&mut self, place: QueuePosition, waker: &Waker) {
-        if let Some(waiter) = self.waiter(place) {
+    pub(super) fn set_waker(&mut self, position: QueuePosition, waker: &Waker) {
+        if let Some(waiter) = self.waiter(position) {
             waiter.waker = Some(waker.clone());
         }
     }
 
     /// Takes the waker of a waiter.
-    pub(super) fn take_waker(&mut self, place: QueuePosition) -> Option<Waker> {
-        self.waiter(place)?.waker.take()
+    pub(super) fn take_waker(&mut self, position: QueuePosition) -> Option<Waker> {
+        self.waiter(position)?.waker.take()
     }
 
     /// Takes the wakers of all waiters, late ones as well.
@@ -206,8 +206,8 @@ impl FairQueue {
         waiters.filter_map(|waiter| waiter.waker.take()).collect()
     }
 
-    fn waiter(&mut self, place: QueuePosition) -> Option<&mut Waiter> {
-        self.queues.get_mut(&place.owner)?.waiting.get_mut(&place)
+    fn waiter(&mut self, position: QueuePosition) -> Option<&mut Waiter> {
+        self.queues.get_mut(&position.owner)?.waiting.get_mut(&position)
     }
 
     /// Changes the queue of an owner, and updates the owner's position among the others.
@@ -259,8 +259,8 @@ mod tests {
         let mut queue = FairQueue::default();
         let logs_in = |queue: &mut FairQueue, number: u32| {
             let own = queue.add_session(&owner(number));
-            let place = queue.enter(own, 0);
-            queue.admit(place, number.into());
+            let position = queue.enter(own, 0);
+            queue.admit(position, number.into());
             queue.remove_session(own);
         };
         for number in 1..=3000 {
@@ -270,8 +270,8 @@ mod tests {
         assert_eq!(queue.numbers.len(), REMEMBERED_OWNERS_MAX);
         let ahead = queue.add_session(&owner(3000));
         assert_eq!((queue.queues[&ahead].mark, queue.remembered.len()), (3000, 255));
-        let place = queue.enter(ahead, 0);
-        queue.admit(place, 1);
+        let position = queue.enter(ahead, 0);
+        queue.admit(position, 1);
         queue.remove_session(ahead);
         assert_eq!(queue.queues.len(), 1, "the others begin at mark 3000 in any case");
         assert!(queue.order.is_empty() && queue.remembered.len() == 1);

@@ -67,8 +67,8 @@ impl FairScheduler {
         if !self.queue.is_empty() || self.ready_at(cost, now) > now {
             return None;
         }
-        let place = self.queue.enter(owner, mark);
-        Some(self.admit(place, cost, now))
+        let position = self.queue.enter(owner, mark);
+        Some(self.admit(position, cost, now))
     }
 
     /// Adds a waiter for a session with this mark.
@@ -79,29 +79,29 @@ impl FairScheduler {
     /// Asks for the turn of a waiter; its waker is stored if it has to wait.
     pub(super) fn ask(
         &mut self,
-        place: QueuePosition,
+        position: QueuePosition,
         cost: Cost,
         now: Time,
         waker: &Waker,
     ) -> SchedulerAnswer {
         let ready_at = self.ready_at(cost, now);
-        self.queue.ask(place, cost);
+        self.queue.ask(position, cost);
         let until = match self.queue.first_two() {
-            [Some(first), _] if first == place => {
+            [Some(first), _] if first == position => {
                 // The waiter has come: it is not late, however long the limit delays it.
                 self.due = None;
                 ready_at
             }
-            [Some(first), Some(second)] if second == place => self.watch(first, ready_at, now),
+            [Some(first), Some(second)] if second == position => self.watch(first, ready_at, now),
             _ => {
-                self.queue.set_waker(place, waker);
+                self.queue.set_waker(position, waker);
                 return SchedulerAnswer::Behind;
             }
         };
         if until <= now {
-            return SchedulerAnswer::Go(self.admit(place, cost, now));
+            return SchedulerAnswer::Go(self.admit(position, cost, now));
         }
-        self.queue.set_waker(place, waker);
+        self.queue.set_waker(position, waker);
         SchedulerAnswer::At(until)
     }
 
@@ -125,15 +125,15 @@ impl FairScheduler {
     }
 
     /// Removes a waiter.
-    pub(super) fn leave(&mut self, place: QueuePosition) {
-        self.queue.leave(place);
+    pub(super) fn leave(&mut self, position: QueuePosition) {
+        self.queue.leave(position);
     }
 
     /// Wakers of the next waiter and of the one that watches it, to be woken whenever a waiter
     /// goes, comes or leaves.
     pub(super) fn next(&mut self) -> Vec<Waker> {
         let next = self.queue.first_two().into_iter().flatten();
-        next.filter_map(|place| self.queue.take_waker(place)).collect()
+        next.filter_map(|position| self.queue.take_waker(position)).collect()
     }
 
     fn ready_at(&mut self, cost: Cost, now: Time) -> Time {
@@ -143,7 +143,7 @@ impl FairScheduler {
         commands.max(bytes.map_or(now, |bucket| bucket.ready_at(now)))
     }
 
-    fn admit(&mut self, place: QueuePosition, cost: Cost, now: Time) -> u64 {
+    fn admit(&mut self, position: QueuePosition, cost: Cost, now: Time) -> u64 {
         let mut time = 0;
         for (bucket, units) in [(&mut self.commands, cost.commands), (&mut self.bytes, cost.bytes)]
         {
@@ -153,7 +153,7 @@ impl FairScheduler {
                 time = nanos.max(time);
             }
         }
-        self.queue.admit(place, time)
+        self.queue.admit(position, time)
     }
 }
 
@@ -210,15 +210,15 @@ mod tests {
         let owners: Vec<_> =
             sessions.iter().map(|(owner, _)| session(turns, *owner as u32)).collect();
         let mut done = vec![0; sessions.len()];
-        let mut places: Vec<_> = owners.iter().map(|owner| turns.enter(*owner, 0)).collect();
+        let mut positions: Vec<_> = owners.iter().map(|owner| turns.enter(*owner, 0)).collect();
         while now < until {
             let mut wake = until;
             let mut any = false;
             for (source, (_, cost)) in sessions.iter().enumerate() {
-                match turns.ask(places[source], *cost, now, Waker::noop()) {
+                match turns.ask(positions[source], *cost, now, Waker::noop()) {
                     SchedulerAnswer::Go(mark) => {
                         done[source] += 1;
-                        places[source] = turns.enter(owners[source], mark);
+                        positions[source] = turns.enter(owners[source], mark);
                         any = true;
                     }
                     SchedulerAnswer::At(time) => wake = wake.min(time),
@@ -230,7 +230,7 @@ mod tests {
                 now = wake;
             }
         }
-        places.into_iter().for_each(|place| turns.leave(place));
+        positions.into_iter().for_each(|position| turns.leave(position));
         owners.into_iter().for_each(|owner| turns.remove_session(owner));
         done
     }
@@ -255,9 +255,9 @@ mod tests {
         assert!(done.iter().all(|count| count.abs_diff(2_512) <= 2), "{done:?}");
     }
 
-    /// Fault: 2,000 sessions of one address left another host 2 of 5,000 commands a second at a
-    /// unit with a limit, and each of these took 3.2 s, since sessions and not owners had the
-    /// shares. Method: 50 sessions.
+    /// Fault: sessions and not owners had equal shares of a limit. Beside 2,000 sessions of one
+    /// address, another host completed 2 of 5,000 commands a second at a unit with a limit, and
+    /// each of its commands took 3.2 s. Method: 50 sessions.
     #[test]
     fn a_limit_is_shared_by_owners_whatever_their_sessions() {
         let mut turns = turns(Some(1000), None);
@@ -291,26 +291,26 @@ mod tests {
         let mut turns = turns(None, Some(100 << 20));
         let (mut now, mut bytes) = (at(0), [0; 2]);
         let steady = session(&mut turns, 1);
-        let mut steady_place = turns.enter(steady, 0);
+        let mut steady_position = turns.enter(steady, 0);
         let mut other = session(&mut turns, 2);
-        let mut other_place = turns.enter(other, 0);
+        let mut other_position = turns.enter(other, 0);
         while now < at(20_000) {
             let mut wake = at(20_000);
-            match turns.ask(steady_place, ONE, now, Waker::noop()) {
+            match turns.ask(steady_position, ONE, now, Waker::noop()) {
                 SchedulerAnswer::Go(mark) => {
                     bytes[0] += ONE.bytes;
-                    steady_place = turns.enter(steady, mark);
+                    steady_position = turns.enter(steady, mark);
                     continue;
                 }
                 SchedulerAnswer::At(time) => wake = wake.min(time),
                 SchedulerAnswer::Behind => {}
             }
-            match turns.ask(other_place, large, now, Waker::noop()) {
+            match turns.ask(other_position, large, now, Waker::noop()) {
                 SchedulerAnswer::Go(_) => {
                     bytes[1] += large.bytes;
                     turns.remove_session(other);
                     other = session(&mut turns, 2);
-                    other_place = turns.enter(other, 0);
+                    other_position = turns.enter(other, 0);
                     continue;
                 }
                 SchedulerAnswer::At(time) => wake = wake.min(time),

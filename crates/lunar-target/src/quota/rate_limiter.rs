@@ -92,8 +92,8 @@ impl SessionLimiter {
             return;
         }
         let mark = self.mark.load(Ordering::Relaxed);
-        let place = self.gate.turns().enter(self.owner, mark);
-        let waiting = WaitingPosition { gate: &self.gate, place };
+        let position = self.gate.turns().enter(self.owner, mark);
+        let waiting = WaitingPosition { gate: &self.gate, position };
         // This waiter may be ahead of the one that has set its timer.
         waiting.wake_next();
         let mut timer = None;
@@ -111,7 +111,7 @@ impl Drop for SessionLimiter {
 /// A position at a limiter, released on drop.
 struct WaitingPosition<'a> {
     gate: &'a RateLimiter,
-    place: QueuePosition,
+    position: QueuePosition,
 }
 
 impl WaitingPosition<'_> {
@@ -122,7 +122,7 @@ impl WaitingPosition<'_> {
         context: &mut Context<'_>,
     ) -> Poll<u64> {
         loop {
-            let turn = self.gate.turns().ask(self.place, cost, CLOCK.now(), context.waker());
+            let turn = self.gate.turns().ask(self.position, cost, CLOCK.now(), context.waker());
             let time = match turn {
                 SchedulerAnswer::Go(mark) => return Poll::Ready(mark),
                 SchedulerAnswer::Behind => return Poll::Pending,
@@ -148,7 +148,7 @@ impl WaitingPosition<'_> {
 
 impl Drop for WaitingPosition<'_> {
     fn drop(&mut self) {
-        self.gate.turns().leave(self.place);
+        self.gate.turns().leave(self.position);
         self.wake_next();
     }
 }

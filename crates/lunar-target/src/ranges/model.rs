@@ -136,7 +136,7 @@ impl Model {
     }
 }
 
-/// The locks, the places and shares taken of them, and their model.
+/// The locks, the queue positions and shares taken of them, and their model.
 #[derive(Default)]
 struct Rig {
     locks: Arc<RangeLocks>,

@@ -14,7 +14,7 @@ impl RangeLocks {
         LockedClaims(locked)
     }
 
-    /// Takes a place in the queue for an owner without a command.
+    /// Takes a position in the queue for an owner without a command.
     pub(crate) fn queue_for(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
@@ -114,8 +114,8 @@ fn a_range_blocked_for_readers_is_waited_for_by_all() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
-/// Shares of everything without a place in the queue block an exclusive claim of any range, and the
-/// exclusive claim blocks later shares from when it waits to when it is gone.
+/// Shares of everything without a position in the queue block an exclusive claim of any range, and
+/// the exclusive claim blocks later shares from when it waits to when it is gone.
 #[test]
 fn shares_and_exclusive_claims_wait_for_each_other() {
     let locks = Arc::new(RangeLocks::default());
@@ -280,12 +280,13 @@ fn busy(locks: &Arc<RangeLocks>, range_of: impl Fn(usize) -> LbaRange) -> Vec<Ra
     (0..).map_while(|at| claim(at).ok()).collect()
 }
 
-/// Looks that are allowed if no waiting claim concerns a claim: two ways down each of the trees.
+/// Maximum number of comparisons for a claim that overlaps with no waiting claim: two paths from
+/// the root to a leaf in each of the trees.
 const LOOKS_ELSEWHERE_MAX: usize = 256;
 
-/// Fault: the beginning and the end of any claim looked at all waiting claims of the unit: while
-/// 160 sessions of 16 addresses sent COMPARE AND WRITE of one block, a host that wrote to other
-/// blocks had 1 % of its requests.
+/// Fault: the beginning and the end of any claim examined all waiting claims of the unit. While 160
+/// sessions of 16 addresses sent COMPARE AND WRITE of one block, the request rate of a host that
+/// wrote to other blocks fell to 1 %.
 #[test]
 fn a_claim_does_not_visit_claims_for_other_blocks() {
     type Shape = fn(usize) -> LbaRange;
@@ -313,8 +314,8 @@ fn a_claim_does_not_visit_claims_for_other_blocks() {
     }
 }
 
-/// Fault: as above: the end of a claim looked at all claims that waited for the same block,
-/// although only one can be granted.
+/// Fault: the end of a claim examined all claims that waited for the same block, although only one
+/// of them can be granted.
 #[test]
 fn the_end_of_a_claim_visits_only_claims_to_be_granted() {
     let locks = Arc::new(RangeLocks::default());
@@ -373,7 +374,7 @@ fn a_release_does_not_search_what_is_held() {
     const CLAIMS: u64 = 2000;
     let locks = Arc::new(RangeLocks::default());
     let mut queued: Vec<_> = (0..CLAIMS).map(|at| locks.queue(range(at, 1), false)).collect();
-    // From the middle, so that the other claims change places.
+    // From the middle, so that the other claims change their indices.
     while !queued.is_empty() {
         let released = queued.swap_remove(queued.len() / 2);
         assert!(comparisons(|| drop(released)) <= 1);

@@ -214,7 +214,8 @@ impl Rig {
 }
 
 /// Fault: a login attached the nexus to all units of the target, and its end detached it: 0.4 ms
-/// for 256 units. Hosts that only logged in and out left another host 6 % of its requests.
+/// for 256 units. Beside hosts that only logged in and out, the request rate of another host fell
+/// to 6 %.
 #[test]
 fn a_login_touches_no_unit() {
     let rig = Rig::new();
@@ -230,8 +231,8 @@ fn a_login_touches_no_unit() {
 }
 
 /// Goal: the end of a session visits only the units that it has used, and so does REPORT LUNS after
-/// a change of the LUNs. Without this, REPORT LUNS of 16 hosts at 2,000 units visited them all, and
-/// left another host 2 % of its requests.
+/// a change of the LUNs. Fault: REPORT LUNS visited all 2,000 units of a target; beside 16 hosts
+/// that sent it, the request rate of another host fell to 2 %.
 #[test]
 fn the_end_touches_the_units_that_were_used() {
     let rig = Rig::new();

@@ -23,7 +23,7 @@ pub(crate) struct Commands {
     target: Option<Arc<TargetCounters>>,
     luns: Vec<Arc<LunCounters>>,
     /// Index into `luns` of each LUN's counters.
-    places: BTreeMap<Option<u16>, usize>,
+    lun_indices: BTreeMap<Option<u16>, usize>,
     /// The LUN field that came last, whether it has a unit, and the index of its counters.
     last: Option<(Lun, bool, usize)>,
     /// The command that was started last: most end before the next one starts.
@@ -36,7 +36,7 @@ pub(crate) struct Commands {
 #[derive(Clone, Copy, Debug)]
 struct RunningCommand {
     since: Time,
-    place: usize,
+    lun_index: usize,
     operation: OperationClass,
     /// Data-out that the initiator announced, in bytes.
     out_bytes: u32,
@@ -54,7 +54,7 @@ const ENDED_KEPT_MAX: usize = 16;
 #[derive(Debug)]
 struct EndedCommands {
     since: Time,
-    place: usize,
+    lun_index: usize,
     operation: OperationClass,
     commands: u64,
     /// Commands that do not count as started yet.
@@ -64,7 +64,7 @@ struct EndedCommands {
 
 impl EndedCommands {
     fn is_like(&self, command: &RunningCommand) -> bool {
-        self.place == command.place
+        self.lun_index == command.lun_index
             && self.operation == command.operation
             && self.since == command.since
     }
@@ -76,7 +76,7 @@ impl Commands {
             clock,
             target: None,
             luns: Vec::new(),
-            places: BTreeMap::new(),
+            lun_indices: BTreeMap::new(),
             last: None,
             newest: None,
             ended: Vec::new(),
@@ -151,7 +151,7 @@ impl Commands {
     }
 
     fn start_as(&mut self, now: Time, task: &Task, operation: OperationClass, seen: bool) {
-        let Some(place) = self.place(task.lun, seen) else { return };
+        let Some(lun_index) = self.lun_index(task.lun, seen) else { return };
         let (out_bytes, in_bytes) = match task.write {
             true => (task.expected_bytes, task.expected_read_bytes.unwrap_or(0)),
             false => (0, task.expected_bytes),
@@ -159,7 +159,7 @@ impl Commands {
         let (sent_bytes, aborted) = (0, false);
         let command = RunningCommand {
             since: now,
-            place,
+            lun_index,
             operation,
             out_bytes,
             in_bytes,
@@ -171,29 +171,29 @@ impl Commands {
     }
 
     /// Index of the counters of a LUN; `None` if nothing is counted.
-    fn place(&mut self, lun: Lun, seen: bool) -> Option<usize> {
-        if let Some((last, last_seen, place)) = self.last
+    fn lun_index(&mut self, lun: Lun, seen: bool) -> Option<usize> {
+        if let Some((last, last_seen, lun_index)) = self.last
             && (last, last_seen) == (lun, seen)
         {
-            return Some(place);
+            return Some(lun_index);
         }
         let target = self.target.as_ref()?;
         let number = match lun.form() {
             LunForm::Unit(id) if seen => Some(id),
             _ => None,
         };
-        let place = *self.places.entry(number).or_insert_with(|| {
+        let lun_index = *self.lun_indices.entry(number).or_insert_with(|| {
             self.luns.push(target.lun(number));
             self.luns.len() - 1
         });
-        self.last = Some((lun, seen, place));
-        Some(place)
+        self.last = Some((lun, seen, lun_index));
+        Some(lun_index)
     }
 
     /// Counts the newest command as started, since it has not ended at once.
     fn keep_newest(&mut self) {
         let Some((task, command)) = self.newest.take() else { return };
-        if let Some(counters) = self.luns.get(command.place) {
+        if let Some(counters) = self.luns.get(command.lun_index) {
             counters.started(command.operation, 1);
         }
         self.underway.insert(task, command);
@@ -210,7 +210,7 @@ impl Commands {
 
     fn count_at(&mut self, now: Time) {
         for ended in self.ended.drain(..) {
-            let Some(counters) = self.luns.get(ended.place) else { continue };
+            let Some(counters) = self.luns.get(ended.lun_index) else { continue };
             if ended.started > 0 {
                 counters.started(ended.operation, ended.started);
             }
@@ -235,7 +235,7 @@ impl Commands {
         };
         let moved = match error {
             Some(error) => {
-                if let Some(counters) = self.luns.get(command.place) {
+                if let Some(counters) = self.luns.get(command.lun_index) {
                     counters.failed(command.operation, error);
                 }
                 Moved::default()
@@ -254,10 +254,10 @@ impl Commands {
                 ended.moved.sent_bytes += moved.sent_bytes;
             }
             _ => {
-                let RunningCommand { since, place, operation, .. } = *command;
+                let RunningCommand { since, lun_index, operation, .. } = *command;
                 self.ended.push(EndedCommands {
                     since,
-                    place,
+                    lun_index,
                     operation,
                     commands: 1,
                     started,

@@ -6,7 +6,7 @@ use crate::memory::{NoMemory, WorkMemory};
 use crate::plan_result::{PlanResult, internal_failure};
 use crate::quota::QuotaCharge;
 use crate::session::Session;
-use crate::task_set::PlaceQueued;
+use crate::task_set::QueuedTaskPermit;
 use crate::unit::{CommandData, Work};
 use futures_util::future::LocalBoxFuture;
 use lunar_block::{Buffer, MemoryCharge};
@@ -39,10 +39,10 @@ pub struct Execution {
     pub(crate) memory: WorkMemory,
     pub(crate) abort: AbortSignal,
     pub(crate) cdb: HeaderCdb,
-    /// Quota account of the command, with its place in the task set; empty before it begins.
+    /// Quota account of the command, with its permit in the task set; empty before it begins.
     pub(crate) quota_charge: QuotaCharge,
     task: TaskId,
-    order: Option<PlaceQueued>,
+    order: Option<QueuedTaskPermit>,
     data: CommandData,
     wants_bytes: u32,
     data_in_bytes: u32,
@@ -91,11 +91,11 @@ impl Execution {
     /// # Errors
     /// The command was aborted.
     pub async fn begin(&mut self) -> Result<CommandData, Aborted> {
-        let place = match self.order.take() {
+        let permit = match self.order.take() {
             Some(order) => Some(self.abort.unless(order.granted()).await?),
             None => None,
         };
-        self.quota_charge = QuotaCharge::of(&self.session, place);
+        self.quota_charge = QuotaCharge::of(&self.session, permit);
         Ok(std::mem::take(&mut self.data))
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Collected, Tasks};
 use crate::itl_nexus::ItlNexus;
-use crate::task_set::PlaceQueued;
+use crate::task_set::QueuedTaskPermit;
 use crate::unit::{CommandData, JudgedCommand};
 use bytes::Bytes;
 use lunar_iscsi::connection::target::Task;
@@ -17,14 +17,14 @@ impl Tasks {
         nexus: &ItlNexus,
         judged: &JudgedCommand,
         task: &Task,
-        place: Option<&PlaceQueued>,
+        permit: Option<&QueuedTaskPermit>,
     ) -> ControlFlow<Bytes, Option<CommandData>> {
         let ItlNexus { unit, task_set, .. } = nexus;
-        let share = match place {
+        let share = match permit {
             Some(_) => None,
             None => task_set.try_share(task.attribute),
         };
-        if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
+        if share.is_none() && !permit.is_some_and(QueuedTaskPermit::is_granted) {
             return ControlFlow::Continue(None);
         }
         let Some(mut data) = self.data_at_hand(judged, task) else {

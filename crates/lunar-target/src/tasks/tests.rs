@@ -120,7 +120,7 @@ struct Transfer {
     /// Data that comes with it; a read has no use for it.
     data: SentData,
     /// True when it has entered its task set before it is started.
-    has_place: bool,
+    has_permit: bool,
     /// Changes after the request for its data, or after its start.
     between: Vec<Change>,
 }
@@ -282,10 +282,10 @@ impl TaskQueue {
             self.tasks.reserve(task.id, task.expected_bytes);
             self.fill(task.id, sent_bytes);
         }
-        let place = transfer.has_place.then(|| self.nexus.task_set.enter(task.attribute));
+        let permit = transfer.has_permit.then(|| self.nexus.task_set.enter(task.attribute));
         let view = self.session.view();
         let command_context = CommandContext { session: &self.session, view: &view };
-        let started = self.tasks.start(&command_context, Some(&self.nexus), &task, place);
+        let started = self.tasks.start(&command_context, Some(&self.nexus), &task, permit);
         drop(view);
         transfer.between.iter().for_each(|change| self.change(change));
         if let Some(input) = started {
@@ -524,7 +524,7 @@ fn transfers() -> impl Strategy<Value = Transfer> {
     let flags = (any::<bool>(), prop::bool::weighted(0.2), data, prop::bool::weighted(0.2));
     let between = prop::collection::vec(changes(), 0..2);
     (flags, 0..4_usize, blocks, prop::sample::select(attributes), between).prop_map(
-        |((writes, fua, data, has_place), form, (lba, count, off), attribute, between)| Transfer {
+        |((writes, fua, data, has_permit), form, (lba, count, off), attribute, between)| Transfer {
             writes,
             form,
             fua,
@@ -533,7 +533,7 @@ fn transfers() -> impl Strategy<Value = Transfer> {
             announced: count.saturating_add_signed(off),
             attribute,
             data,
-            has_place,
+            has_permit,
             between,
         },
     )
@@ -602,7 +602,7 @@ fn the_two_paths_are_two() {
             announced: 1,
             attribute: TaskAttribute::SIMPLE,
             data,
-            has_place: false,
+            has_permit: false,
             between: Vec::new(),
         };
         let mut last = Event::Wants(TaskId(0), 0);
@@ -697,7 +697,7 @@ fn data_at_hand_is_whole() {
         announced: 2,
         attribute: TaskAttribute::SIMPLE,
         data: SentData::All,
-        has_place: false,
+        has_permit: false,
         between: Vec::new(),
     };
     let mut taken = |blocks: u64, arrived_blocks: u32, has_all_data: bool| {

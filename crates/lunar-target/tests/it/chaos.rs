@@ -259,7 +259,7 @@ fn play(seed: u64) {
     });
     rig.device.heal();
     rig.device.release();
-    // The unit serves a new initiator: no lock and no place in the task set was left behind.
+    // The unit serves a new initiator: no lock and no permit of a task set is still held.
     for function in [LOGICAL_UNIT_RESET, TARGET_COLD_RESET] {
         let mut last = rig.log_in(9);
         let ordered = last.command(0xc2, &ten(0x28, 0, 64), 64 * 512);

@@ -99,14 +99,14 @@ fn cut_in_each_pdu_at_each_part() {
                     raw.send_bytes(&wire(pdu, digests).0).unwrap();
                 }
                 let (bytes, ends) = wire(last, digests);
-                let mut places: Vec<usize> =
+                let mut lengths: Vec<usize> =
                     ends.iter().flat_map(|end| [end - 24, end - 1, *end, end + 2]).collect();
-                places.extend([0, 1]);
-                places.retain(|place| *place <= bytes.len());
-                places.sort_unstable();
-                places.dedup();
-                let Some(place) = places.get(at) else { break };
-                raw.send_bytes(&bytes[..*place]).expect(what);
+                lengths.extend([0, 1]);
+                lengths.retain(|length| *length <= bytes.len());
+                lengths.sort_unstable();
+                lengths.dedup();
+                let Some(length) = lengths.get(at) else { break };
+                raw.send_bytes(&bytes[..*length]).expect(what);
                 cuts += 1;
                 at += 1;
             }
@@ -126,12 +126,12 @@ fn cut_in_each_pdu_at_each_part() {
 fn cut_in_the_login() {
     let rig = Rig::new();
     let text = text(1, "None");
-    for place in [0, 1, 24, 47, 48, 49, 100, 48 + text.len(), 4096] {
+    for length in [0, 1, 24, 47, 48, 49, 100, 48 + text.len(), 4096] {
         let mut raw = RawClient::connect(&rig.address).unwrap();
         let mut login = raw.login(text.as_bytes());
         login.header[1] = 0x04; // more will come
         let bytes = login.bytes();
-        raw.send_bytes(&bytes[..place.min(bytes.len())]).unwrap();
+        raw.send_bytes(&bytes[..length.min(bytes.len())]).unwrap();
     }
     rig.log_in(1);
     rig.wait_until_alone();

@@ -162,9 +162,9 @@ fn waiting_logins_of_an_address_are_limited() {
     rig.stop_cleanly();
 }
 
-/// Fault: the first logins to arrive took all waiting places of an address. While other peers tried
+/// Fault: the first logins to arrive took all waiting slots of an address. While other peers tried
 /// out secrets in a loop, from the same host or behind the same NAT, a login with the right secret
-/// was refused each time. Method: twice as many logins as there are places come before it, and as
+/// was refused each time. Method: twice as many logins as there are slots come before it, and as
 /// many after it, each under another name without a credential of its own.
 #[test]
 fn a_flood_of_logins_does_not_refuse_configured_names() {

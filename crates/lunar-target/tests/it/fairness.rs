@@ -12,18 +12,17 @@ use std::thread::ThreadId;
 /// Reads and writes of all devices in order: the device, and the number of blocks.
 type Log = Arc<Mutex<Vec<(u8, u64)>>>;
 
-/// A disk in memory that logs its reads and writes; while the test holds the log, the core stands
-/// still.
+/// A disk in memory that logs its reads and writes. While the test holds the log, the core waits.
 #[derive(Debug)]
-struct Watched {
+struct LoggedDisk {
     memory: MemoryDevice,
-    who: u8,
+    number: u8,
     log: Log,
     /// Thread of the last read.
     reader: Mutex<Option<ThreadId>>,
 }
 
-impl BlockDevice for Watched {
+impl BlockDevice for LoggedDisk {
     fn name(&self) -> &str {
         self.memory.name()
     }
@@ -31,12 +30,12 @@ impl BlockDevice for Watched {
         self.memory.geometry()
     }
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
-        self.log.lock().unwrap().push((self.who, range.count));
+        self.log.lock().unwrap().push((self.number, range.count));
         *self.reader.lock().unwrap() = Some(std::thread::current().id());
         self.memory.read(range, into)
     }
     fn write(&self, at: BlockRange, from: Bytes, fua: bool) -> BoxFuture<'_, Result<(), Error>> {
-        self.log.lock().unwrap().push((self.who, at.count));
+        self.log.lock().unwrap().push((self.number, at.count));
         self.memory.write(at, from, fua)
     }
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -83,19 +82,19 @@ fn copies(raw: &mut RawClient, count: usize) {
 }
 
 /// Returns the turns of all connections, with the number of disk reads and writes in each. Two
-/// connections send as many requests as `ask` does (`commands` of them) and one sends few, all on
-/// one core.
+/// noisy connections send their requests by `send_requests` (`commands` of them), and a quiet one
+/// sends few, all on one core.
 ///
-/// The core is stopped until all requests are sent, so that the result does not depend on time.
-fn turns(commands: usize, ask: impl Fn(&mut RawClient)) -> Vec<(u8, usize)> {
+/// The core waits until all requests are sent, so that the result does not depend on time.
+fn turns(commands: usize, send_requests: impl Fn(&mut RawClient)) -> Vec<(u8, usize)> {
     let log = Log::default();
-    let luns = [NOISY, QUIET].map(|who| {
+    let luns = [NOISY, QUIET].map(|number| {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
-        let device = Watched { memory, who, log: Arc::clone(&log), reader: Mutex::default() };
-        let uuid = uuid::Uuid::from_u128(who.into());
+        let device = LoggedDisk { memory, number, log: Arc::clone(&log), reader: Mutex::default() };
+        let uuid = uuid::Uuid::from_u128(number.into());
         let options = lunar_target::DiskUnitOptions::new(uuid, Arc::new(device));
         let unit = lunar_target::DiskUnit::open(options).unwrap();
-        LunOptions::new(who.into(), unit)
+        LunOptions::new(number.into(), unit)
     });
     let rig = Rig::with(|options| {
         options.targets[0].luns = luns.into();
@@ -105,13 +104,13 @@ fn turns(commands: usize, ask: impl Fn(&mut RawClient)) -> Vec<(u8, usize)> {
     let mut quiet = rig.log_in(3);
     for raw in noisy.iter_mut().chain([&mut quiet]) {
         raw.lun[1] = QUIET;
-        raw.execute(&[0; 6], 0).unwrap(); // the first unit attention there
+        raw.execute(&[0; 6], 0).unwrap(); // takes the unit attention after the login
     }
     let held = log.lock().unwrap();
     reads(&mut quiet, QUIET, 1, 1);
     for raw in &mut noisy {
         raw.lun[1] = NOISY;
-        ask(raw);
+        send_requests(raw);
     }
     reads(&mut quiet, QUIET, 1, SMALL_READS - 1);
     drop(held);
@@ -137,36 +136,43 @@ fn turns(commands: usize, ask: impl Fn(&mut RawClient)) -> Vec<(u8, usize)> {
 /// Number of pieces per mebibyte of data that is moved but not sent, or read by long reads.
 const PIECES: usize = (1 << 20) / lunar_net::MOVED_PIECE_BYTES;
 
-/// Minimum number of small reads in a turn of the quiet session: the time is checked no sooner.
+/// Minimum number of small reads in a turn of the quiet session: the time is first checked after
+/// these.
 const SMALL_READS_OF_TURN: usize = 8;
 
-/// Asserts that no turn of the noisy sessions before the last small read was longer than `in_turn`
-/// reads, and that all together had at most that many for each turn of the quiet one.
-fn were_bounded(turns: &[(u8, usize)], in_turn: usize) {
+/// Asserts that before the last small read no turn of the noisy sessions had more than `in_turn`
+/// reads, and that both noisy sessions together had at most `in_turn` reads for each turn of the
+/// quiet one.
+fn assert_turns_are_bounded(turns: &[(u8, usize)], in_turn: usize) {
     let in_all = in_turn * SMALL_READS.div_ceil(SMALL_READS_OF_TURN);
-    let last = turns.iter().rposition(|(who, _)| *who == QUIET).unwrap();
-    for (who, reads) in &turns[..last] {
-        assert!(*who == QUIET || *reads <= in_turn, "{turns:?}");
+    let last = turns.iter().rposition(|(disk, _)| *disk == QUIET).unwrap();
+    for (disk, reads) in &turns[..last] {
+        assert!(*disk == QUIET || *reads <= in_turn, "{turns:?}");
     }
-    let before: usize = turns[..last].iter().filter(|(who, _)| *who == NOISY).map(|(_, n)| n).sum();
-    assert!(before <= in_all, "{before} large reads before the last small one: {turns:?}");
+    let before: usize =
+        turns[..last].iter().filter(|(disk, _)| *disk == NOISY).map(|(_, n)| n).sum();
+    assert!(
+        before <= in_all,
+        "{before} noisy reads before the last small one, at most {in_all} expected: {turns:?}"
+    );
 }
 
-/// Goal: with two connections that request as much as they may and one that requests little, all on
-/// one core, each turn of the large ones is bounded: between two turns of the small one, at most
-/// two mebibytes (a mebibyte per turn, two turns running) are read for each large one.
+/// Goal: with two noisy connections that request as much as they may and a quiet one that requests
+/// little, all on one core, each turn of a noisy connection is bounded: between two turns of the
+/// quiet connection, at most two mebibytes are read for each noisy one (a mebibyte per turn, two
+/// turns in succession).
 #[test]
 fn a_busy_session_leaves_turns_to_an_idle_one() {
     const LARGE: u16 = 2048;
     let turns = turns(60, |raw| reads(raw, NOISY, LARGE, 60));
     // Each read is done in pieces.
     assert_eq!(turns.iter().map(|(_, reads)| reads).sum::<usize>(), SMALL_READS + 120 * PIECES);
-    were_bounded(&turns, 4 * PIECES);
+    assert_turns_are_bounded(&turns, 4 * PIECES);
 }
 
-/// Goal: data that is only compared counts in a turn like data that is sent. Fault: VERIFY of 8
-/// MiB counted as one PDU, and 64 of them were done in one turn: one initiator with 64 sessions
-/// left another one, at another target, half a request per second.
+/// Goal: data that is only compared counts in a turn like data that is sent. Fault: VERIFY of 8 MiB
+/// counted as one PDU, and 64 of them were done in one turn. Beside 64 sessions of one initiator,
+/// another initiator at another target completed one request in two seconds.
 #[test]
 fn verifies_leave_turns_to_an_idle_session() {
     let turns = turns(20, |raw| verifies(raw, 20));
@@ -174,32 +180,33 @@ fn verifies_leave_turns_to_an_idle_session() {
         turns.iter().map(|(_, reads)| reads).sum::<usize>(),
         SMALL_READS + 2 * 20 * 8 * PIECES
     );
-    // The turn has a mebibyte for new requests and one for continued ones, three times before other
-    // connections have a turn.
-    were_bounded(&turns, 12 * PIECES);
+    // A turn may move a mebibyte for new requests and one for continued ones, and there may be
+    // three such turns before other connections have one.
+    assert_turns_are_bounded(&turns, 12 * PIECES);
 }
 
 /// Fault: reads and writes of third-party copies did not count, and each copy moved 2 MiB in each
-/// turn of its connection: eight copies left a well-behaved initiator a sixteenth of its rate.
+/// turn of its connection. Beside eight copies, the request rate of a well-behaved initiator fell
+/// to 6 %.
 #[test]
 fn copies_leave_turns_to_an_idle_session() {
     const COPIES: usize = 6;
     let turns = turns(COPIES, |raw| copies(raw, COPIES));
     let moves: usize = turns.iter().map(|(_, moves)| moves).sum();
     assert_eq!(moves, SMALL_READS + 2 * COPIES * 8 * 2 * PIECES);
-    were_bounded(&turns, 12 * PIECES);
+    assert_turns_are_bounded(&turns, 12 * PIECES);
 }
 
 /// Fault: connections went to the core with the fewest of them, so a host with many idle ones on
 /// one core sent those of other hosts to the other core. Goal: the connections of each host are
 /// spread over the cores. Method: of two hosts, each has a connection on one of two cores; the next
-/// connections of the first one are on the core of the other host, and on its own one.
+/// two connections of the first host go to the core of the other host and to its own core.
 #[test]
 fn connections_of_a_host_spread_over_the_cores() {
     let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
     let device =
-        Arc::new(Watched { memory, who: 0, log: Log::default(), reader: Mutex::default() });
-    let disk = unit(Arc::<Watched>::clone(&device));
+        Arc::new(LoggedDisk { memory, number: 0, log: Log::default(), reader: Mutex::default() });
+    let disk = unit(Arc::<LoggedDisk>::clone(&device));
     let rig = Rig::with(|options| {
         options.targets[0].luns = [LunOptions::new(0, disk)].into();
         options.cores = 2;

@@ -1,4 +1,4 @@
-//! Tests of the places and memory that connections may take before they log in or prove their name.
+//! Tests of the slots and memory that connections may take before they log in or prove their name.
 
 use crate::common::*;
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
@@ -106,7 +106,7 @@ fn idle_connections_of_one_address_exclude_no_other_address() {
         same.read_block(0).unwrap();
     }
     // The flood can take only its own share from others of its address: some login of another
-    // session succeeds before its place is taken.
+    // session succeeds before its slot is taken.
     let again = (0..1000).find_map(|_| {
         let mut raw = connect_from("127.0.0.2", &rig.address);
         let text =
@@ -123,8 +123,8 @@ fn idle_connections_of_one_address_exclude_no_other_address() {
     rig.stop_cleanly();
 }
 
-/// Goal: with idle connections from more addresses than there are places, each new login still gets
-/// in: it takes the place of the connection that has waited longest.
+/// Goal: with idle connections from more addresses than there are slots, each new login still
+/// succeeds: it takes the slot of the connection that has waited longest.
 #[test]
 fn idle_connections_of_many_addresses_are_closed_for_new_ones() {
     let rig = Rig::with(|options| {
@@ -168,7 +168,7 @@ fn an_unproven_discovery_session_may_be_evicted() {
 }
 
 /// Goal: an initiator that logs in and out, or is refused, and does not close its side holds no
-/// more places than its address has.
+/// more slots than its address has.
 #[test]
 fn ended_connections_hold_no_slot() {
     let rig = Rig::with(|options| {
@@ -188,7 +188,7 @@ fn ended_connections_hold_no_slot() {
             raw
         })
         .collect();
-    // A place is released before the Logout Response is sent.
+    // A slot is released before the Logout Response is sent.
     assert!(rig.server().connections() <= 4, "{}", rig.server().connections());
     drop(over);
     rig.stop_cleanly();

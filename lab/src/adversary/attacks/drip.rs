@@ -49,8 +49,8 @@ fn commands_by_bytes(attacker: &Attacker) -> Result<()> {
         }
         for session in &mut sessions {
             if session.connection.unsent_bytes() == 0 {
-                let place = u64::from(crate::adversary::server::SHARED_LBA);
-                let write = cdb::write(place, 8);
+                let lba = u64::from(crate::adversary::server::SHARED_LBA);
+                let write = cdb::write(lba, 8);
                 let command = session.command(flags::SIMPLE | flags::WRITE, &write, 4096);
                 session.queue(&command.with_data(vec![0; 4096]));
             }
@@ -141,8 +141,8 @@ fn slow_writes(attacker: &Attacker) -> Result<()> {
     flood.reading(
         attacker,
         |session| {
-            let place = u64::from(crate::adversary::server::SHARED_LBA);
-            let cdb = cdb::write(place, 16_384);
+            let lba = u64::from(crate::adversary::server::SHARED_LBA);
+            let cdb = cdb::write(lba, 16_384);
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 8 << 20);
             session.queue(&command);
             let mut asked = asked.borrow_mut();

@@ -414,8 +414,8 @@ fn connections_of_a_session(attacker: &Attacker) -> Result<()> {
             for session in connections.iter_mut().skip(1) {
                 cmd_sn = cmd_sn.wrapping_add(1);
                 session.cmd_sn = cmd_sn;
-                let place = u64::from(server::SHARED_LBA);
-                let write = cdb::write(place, 128);
+                let lba = u64::from(server::SHARED_LBA);
+                let write = cdb::write(lba, 128);
                 let command = session.command(flags::SIMPLE | flags::WRITE, &write, 65_536);
                 session.queue(&command.with_data(vec![0; 65_536]));
             }

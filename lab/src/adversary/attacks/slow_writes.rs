@@ -24,15 +24,15 @@ pub const ATTACKS: &[Attack] = &[
         .summary("4 sessions: WRITEs of 4 KiB to 16 write-back LUNs of 64 MiB on a slow ext4"),
 ];
 
-/// Writes 4 KiB at random places of all LUNs.
+/// Writes 4 KiB at random offsets of all LUNs.
 fn write_all(attacker: &Attacker, slow: SlowExt4) -> Result<()> {
     const BLOCKS: u32 = 8;
-    let places = (slow.lun_mib << 20) / (512 * u64::from(BLOCKS));
+    let offsets = (slow.lun_mib << 20) / (512 * u64::from(BLOCKS));
     Flood::new(4, Destination::SlowExt4).reading(
         attacker,
         |session| {
             session.lun = LUN_SLOW_EXT4 + session.random.below(u64::from(SLOW_LUNS)) as u8;
-            let lba = u64::from(BLOCKS) * session.random.below(places);
+            let lba = u64::from(BLOCKS) * session.random.below(offsets);
             let (cdb, bytes) = (cdb::write(lba, BLOCKS), 512 * BLOCKS);
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
             session.queue(&command.with_data(vec![7; bytes as usize]));

@@ -82,18 +82,18 @@ pub fn parts(stack: &Stack) -> Vec<Part> {
     let mut caller: Option<(&CodeLocation, Part)> = None;
     let mut parts = Vec::with_capacity(stack.frames.len());
     for frame in &stack.frames {
-        let like = caller.as_ref().filter(|(place, _)| *place == &frame.place);
+        let like = caller.as_ref().filter(|(location, _)| *location == &frame.location);
         let own = part(frame, like.map(|(_, part)| part));
-        caller = Some((&frame.place, own.clone()));
+        caller = Some((&frame.location, own.clone()));
         parts.push(own);
     }
     parts
 }
 
-/// Returns the part of one call; `caller` is the part of a caller in the same place.
+/// Returns the part of one call; `caller` is the part of a caller in the same location.
 fn part(frame: &Frame, caller: Option<&Part>) -> Part {
     let inherited = |other: Part| caller.cloned().unwrap_or(other);
-    match &frame.place {
+    match &frame.location {
         CodeLocation::Kernel => kernel(&frame.name).unwrap_or_else(|| inherited(KERNEL_OTHER)),
         CodeLocation::Library => LIBRARY,
         CodeLocation::Unknown => UNKNOWN,

@@ -24,7 +24,7 @@ pub struct Stack {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     pub name: String,
-    pub place: CodeLocation,
+    pub location: CodeLocation,
 }
 
 /// Origin of a call's code.
@@ -64,7 +64,7 @@ fn close(stack: Option<Stack>, into: &mut Vec<Stack>) {
     let Some(Stack { thread, mut frames }) = stack.filter(|stack| !stack.frames.is_empty()) else {
         return;
     };
-    let known = frames.iter().rposition(|frame| frame.place != CodeLocation::Unknown);
+    let known = frames.iter().rposition(|frame| frame.location != CodeLocation::Unknown);
     frames.truncate(known.map_or(1, |at| at + 1));
     let begun = frames.iter().position(|frame| frame.name == THREAD_BEGINS);
     frames.truncate(begun.unwrap_or(frames.len()).max(1));
@@ -78,11 +78,11 @@ fn frame(line: &str) -> Option<Frame> {
     // perf marks a file that was replaced meanwhile.
     let rest = rest.trim().trim_end_matches(')').trim_end_matches(" (deleted");
     let (name, file) = rest.rsplit_once(" (")?;
-    let place = place(file);
-    Some(Frame { name: plain(name, &place), place })
+    let location = location(file);
+    Some(Frame { name: plain(name, &location), location })
 }
 
-fn place(file: &str) -> CodeLocation {
+fn location(file: &str) -> CodeLocation {
     let name = file.rsplit('/').next().unwrap_or(file);
     let is_library = |of: &&str| name.starts_with(*of);
     match name {
@@ -99,8 +99,8 @@ fn place(file: &str) -> CodeLocation {
 
 /// Removes the additions of compilers and linkers: `::h0123456789abcdef`, `.part.0`,
 /// `@@GLIBC_2.17`.
-fn plain(name: &str, place: &CodeLocation) -> String {
-    let name = match place {
+fn plain(name: &str, location: &CodeLocation) -> String {
+    let name = match location {
         CodeLocation::Kernel => name.split('.').next(),
         CodeLocation::Library => name.split('@').next(),
         CodeLocation::Program(_) | CodeLocation::Unknown => Some(without_hash(name)),
@@ -142,7 +142,7 @@ pub mod tests {
         assert_eq!((read.thread.as_str(), names[0]), ("core-1", WITH_RING));
         assert_eq!(names.len(), 20, "{names:?}");
         assert_eq!(names[14..16], ["do_syscall_64", "__x64_sys_pread64"]);
-        assert_eq!(read.frames.last().unwrap().place, CodeLocation::Kernel);
+        assert_eq!(read.frames.last().unwrap().location, CodeLocation::Kernel);
         let all: Vec<&Frame> = stacks.iter().flat_map(|stack| &stack.frames).collect();
         let has = |name: &str| all.iter().any(|frame| frame.name == name);
         assert!(
@@ -152,7 +152,7 @@ pub mod tests {
         );
         assert!(!has(THREAD_BEGINS) && !has("start_thread") && !has("[unknown]"));
         let lunar = CodeLocation::Program("lunar".to_owned());
-        assert!(all.iter().any(|frame| frame.place == lunar));
+        assert!(all.iter().any(|frame| frame.location == lunar));
     }
 
     const WITH_RING: &str = "lunar_block::file::ring::with_ring::{closure}";
@@ -173,12 +173,12 @@ pub mod tests {
         let [long, own, module] = &stacks[0].frames[..] else { panic!("{stacks:?}") };
         assert_eq!(long.name.chars().count(), NAME_MAX + 1);
         assert_eq!(
-            (own.name.as_str(), &own.place),
+            (own.name.as_str(), &own.location),
             ("a::b", &CodeLocation::Program("x".to_owned()))
         );
-        assert_eq!((module.name.as_str(), &module.place), ("ext4_sync", &CodeLocation::Kernel));
+        assert_eq!((module.name.as_str(), &module.location), ("ext4_sync", &CodeLocation::Kernel));
         assert_eq!(
-            (stacks[1].frames.len(), &stacks[1].frames[0].place),
+            (stacks[1].frames.len(), &stacks[1].frames[0].location),
             (1, &CodeLocation::Unknown)
         );
     }

@@ -5,8 +5,8 @@ use super::stacks::{CodeLocation, Frame};
 use super::*;
 
 fn stack(thread: &str, names: &[&str]) -> Stack {
-    let place = CodeLocation::Program("lunar".to_owned());
-    let frame = |name: &&str| Frame { name: (*name).to_owned(), place: place.clone() };
+    let location = CodeLocation::Program("lunar".to_owned());
+    let frame = |name: &&str| Frame { name: (*name).to_owned(), location: location.clone() };
     Stack { thread: thread.to_owned(), frames: names.iter().map(frame).collect() }
 }
 

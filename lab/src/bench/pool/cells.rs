@@ -166,13 +166,13 @@ pub async fn measure(
 fn reads_now(device: &Device, time: Duration, seed: u64) -> RoundFigures {
     const BYTES: usize = 4096;
     let blocks = BYTES as u64 / u64::from(device.geometry().block_bytes);
-    let places = device.geometry().block_count / blocks;
+    let offsets = device.geometry().block_count / blocks;
     let mut buffer = BufferPool::default().take(BYTES);
     let (begin, before, mut requests) = (Instant::now(), processor_time(), 0_u64);
     while begin.elapsed() < time {
         for _ in 0..BATCH {
-            let place = lunar_load::split_mix_64(seed, requests) % places;
-            let range = BlockRange::new(place * blocks, blocks);
+            let offset = lunar_load::split_mix_64(seed, requests) % offsets;
+            let range = BlockRange::new(offset * blocks, blocks);
             if device.try_read_now(range, &mut buffer) {
                 requests += 1;
             }

@@ -74,7 +74,7 @@ impl SwitchPath {
         }
     }
 
-    /// Returns its place in [`PATHS`].
+    /// Returns its index in [`PATHS`].
     pub const fn index(self) -> usize {
         self as usize
     }

@@ -54,20 +54,20 @@ impl Site {
 
     /// Returns the words before the command of a storage.
     pub fn storage_words(&self) -> Vec<String> {
-        let place = match self {
+        let namespace = match self {
             Self::Loopback => Vec::new(),
             Self::Links { storage, .. } => storage.words(),
         };
-        [place, on_core(Some(CLIENT_CORE))].concat()
+        [namespace, on_core(Some(CLIENT_CORE))].concat()
     }
 
     /// Returns the words before the command of a switch.
     pub fn switch_words(&self) -> Vec<String> {
-        let place = match self {
+        let namespace = match self {
             Self::Loopback => Vec::new(),
             Self::Links { switch, .. } => switch.words(),
         };
-        [place, on_core(Some(TARGET_CORE))].concat()
+        [namespace, on_core(Some(TARGET_CORE))].concat()
     }
 
     /// Moves this thread to the machine of the hosts.

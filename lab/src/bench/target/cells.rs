@@ -14,7 +14,7 @@ pub const DISK_BYTES: u64 = 256 << 20;
 pub struct BackingStore {
     /// Its name in keys.
     pub name: &'static str,
-    pub place: StorageMedium,
+    pub medium: StorageMedium,
     /// True when GOOD means that the bytes are durable.
     pub is_write_through: bool,
     /// True for I/O past the page cache (`O_DIRECT`).
@@ -42,11 +42,11 @@ pub const MEMORY: BackingStore = store("mem", StorageMedium::Memory, false, fals
 
 const fn store(
     name: &'static str,
-    place: StorageMedium,
+    medium: StorageMedium,
     through: bool,
     direct: bool,
 ) -> BackingStore {
-    BackingStore { name, place, is_write_through: through, is_direct: direct }
+    BackingStore { name, medium, is_write_through: through, is_direct: direct }
 }
 
 /// Server of a setup.
@@ -387,7 +387,7 @@ mod tests {
                 assert_eq!(names.len(), cell.setups.len(), "{}", cell.key());
                 let perf = cell.setups.iter().any(|setup| setup.client == LoadClient::Perf);
                 assert!(!perf || !cell.pattern.writes(), "{}", cell.key());
-                assert!(!cell.store.is_direct || cell.store.place == StorageMedium::Disk);
+                assert!(!cell.store.is_direct || cell.store.medium == StorageMedium::Disk);
             }
         }
         assert_eq!(CELLS[0].key(), "rand-read-4Ki-1-tmpfs");

@@ -24,8 +24,8 @@ pub struct Programs {
 
 impl Programs {
     /// Returns the folder of a store's files.
-    fn folder(&self, place: StorageMedium) -> Option<&Path> {
-        match place {
+    fn folder(&self, medium: StorageMedium) -> Option<&Path> {
+        match medium {
             StorageMedium::Tmpfs => Some(Path::new("/dev/shm")),
             StorageMedium::Disk => Some(self.directory.as_path()),
             StorageMedium::Memory => None,
@@ -65,7 +65,7 @@ impl Servers {
     /// # Errors
     /// The file cannot be written.
     pub fn new(store: BackingStore, is_shared: bool, programs: &Programs) -> Result<Self> {
-        let file = programs.folder(store.place);
+        let file = programs.folder(store.medium);
         let file = file.map(|directory| ScratchFile::new(directory, store.name, DISK_BYTES));
         Ok(Self {
             store,
@@ -110,7 +110,7 @@ impl Servers {
             Contestant::Base => {
                 let program = self.programs.base.clone().context("no base build is given")?;
                 if self.base.is_none() {
-                    let folder = self.programs.folder(self.store.place);
+                    let folder = self.programs.folder(self.store.medium);
                     let file = folder.map(|folder| ScratchFile::new(folder, "base", DISK_BYTES));
                     self.base_file = file.transpose()?;
                     self.base = Some(self.lunar(core, &program, self.base_file.as_ref())?);

@@ -9,9 +9,9 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Returns the folder of a crate's sources.
 fn folder(name: &str) -> PathBuf {
-    let places = [format!("crates/lunar-{name}"), format!("apps/{name}"), name.to_owned()];
-    let places = places.map(|place| Path::new(ROOT).join(place));
-    places.into_iter().find(|place| place.join("Cargo.toml").exists()).unwrap_or_default()
+    let folders = [format!("crates/lunar-{name}"), format!("apps/{name}"), name.to_owned()];
+    let folders = folders.map(|folder| Path::new(ROOT).join(folder));
+    folders.into_iter().find(|folder| folder.join("Cargo.toml").exists()).unwrap_or_default()
 }
 
 /// Returns the file and the name of a test: a module of its own, a folder's `mod.rs`, a module
@@ -21,16 +21,16 @@ fn locate(test: &str) -> Result<(PathBuf, String)> {
     let (package, modules) = path.split_once("::").context("no module")?;
     let folder = folder(package);
     let module = modules.replace("::", "/");
-    let mut places = vec![
+    let mut files = vec![
         folder.join(format!("src/{module}.rs")),
         folder.join(format!("src/{module}/mod.rs")),
         folder.join(format!("{module}.rs")),
     ];
     if let Some(parent) = module.strip_suffix("/tests") {
-        places.push(folder.join(format!("src/{parent}.rs")));
-        places.push(folder.join(format!("src/{parent}/mod.rs")));
+        files.push(folder.join(format!("src/{parent}.rs")));
+        files.push(folder.join(format!("src/{parent}/mod.rs")));
     }
-    let file = places.into_iter().find(|place| place.exists());
+    let file = files.into_iter().find(|file| file.exists());
     Ok((file.with_context(|| format!("no file for {test}"))?, name.to_owned()))
 }
 

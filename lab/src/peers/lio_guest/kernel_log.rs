@@ -28,7 +28,7 @@ const MARKS: &[&str] = &[
 /// A known fault of LIO that does not harm its initiators: a warning that consists of these parts.
 struct KnownFault {
     name: &'static str,
-    /// First line after the beginning, if it is not the line with the place.
+    /// First line after the beginning, if it is not the line with the location.
     message: Option<&'static str>,
     /// Source file, and the function that warns.
     file: &'static str,
@@ -116,16 +116,17 @@ fn check(lines: Vec<String>) -> KernelReport {
 impl KnownFault {
     fn is_reported_by(&self, lines: &[String]) -> bool {
         let mut lines = lines.iter().map(String::as_str);
-        let mut place = lines.next();
+        let mut location = lines.next();
         if let Some(message) = self.message {
-            if place != Some(message) {
+            if location != Some(message) {
                 return false;
             }
-            place = lines.next();
+            location = lines.next();
         }
         // WARNING: CPU: 0 PID: 219 at lib/refcount.c:28 refcount_warn_saturate+0xba/0x110
-        let warned = place.and_then(|line| line.strip_prefix("WARNING: ")?.split_once(" at "));
-        let Some((file, function)) = warned.and_then(|(_, place)| place.split_once(' ')) else {
+        let warned = location.and_then(|line| line.strip_prefix("WARNING: ")?.split_once(" at "));
+        let Some((file, function)) = warned.and_then(|(_, location)| location.split_once(' '))
+        else {
             return false;
         };
         if file.rsplit_once(':').is_none_or(|(file, _)| file != self.file)
@@ -145,10 +146,10 @@ impl KnownFault {
     }
 }
 
-/// Returns whether `place`, such as `iscsit_free_cmd+0x53/0xc0 [iscsi_target_mod]`, is in this
+/// Returns whether `location`, such as `iscsit_free_cmd+0x53/0xc0 [iscsi_target_mod]`, is in this
 /// function.
-fn is_function(place: &str, function: &str) -> bool {
-    place.strip_prefix(function).is_some_and(|rest| rest.starts_with('+'))
+fn is_function(location: &str, function: &str) -> bool {
+    location.strip_prefix(function).is_some_and(|rest| rest.starts_with('+'))
 }
 
 #[cfg(test)]
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn any_other_fault_is_not_known() {
         let first = Some(KNOWN_FAULTS[0].name);
-        // Another refcount, another place, another caller, another end of the second warning.
+        // Another refcount, another location, another caller, another end of the second warning.
         for (from, to) in [
             ("refcount_t: underflow; use-after-free.", "refcount_t: saturated; leaking memory."),
             ("refcount_t: underflow; use-after-free.", "list_del corruption."),

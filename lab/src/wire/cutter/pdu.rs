@@ -15,7 +15,7 @@ const MANAGEMENT_RESPONSE: u8 = 0x22;
 /// Logout Response. RFC 7143 §11.15.
 const LOGOUT_RESPONSE: u8 = 0x26;
 
-/// Kind of a PDU, as far as it matters for the place of a cut.
+/// Kind of a PDU, as far as it matters for the position of a cut.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[allow(missing_docs)] // each is the PDU of that name
 pub enum PduKind {

@@ -229,22 +229,22 @@ impl Scene {
 }
 
 impl Stage {
-    /// Cuts connections at each kind of PDU, at each place of frequent kinds, in another order for
-    /// each seed.
+    /// Cuts connections at each kind of PDU, at each position of frequent kinds, in another order
+    /// for each seed.
     async fn cut_everywhere(&mut self) -> Result<()> {
         let mut cuts = Vec::new();
         for kind in self.kinds() {
             // With istgt each cut costs a second.
-            let places =
+            let positions =
                 if is_frequent(kind) && self.scene.who != TargetKind::Istgt { 4 } else { 1 };
             let first = self.random.below(4);
-            cuts.extend((0..places).map(|place| (kind, first + place)));
+            cuts.extend((0..positions).map(|position| (kind, first + position)));
         }
         for at in (1..cuts.len()).rev() {
             cuts.swap(at, self.random.below(at as u64 + 1) as usize);
         }
-        for (kind, place) in cuts {
-            let cut = self.choose(kind, place % 4);
+        for (kind, position) in cuts {
+            let cut = self.choose(kind, position % 4);
             if let Err(error) = self.cut(cut).await {
                 let last = self.cutter.counts().last;
                 let up = self.initiator.connections();
@@ -313,9 +313,9 @@ impl Stage {
         kinds
     }
 
-    fn choose(&mut self, kind: PduKind, place: u64) -> Cut {
+    fn choose(&mut self, kind: PduKind, position: u64) -> Cut {
         let random = &mut self.random;
-        let place = match place {
+        let position = match position {
             0 => CutPosition::Before,
             1 => CutPosition::InHeader(1 + random.below(47) as usize),
             2 => CutPosition::InData(random.below(1000) as usize),
@@ -331,7 +331,7 @@ impl Stage {
             _ => ConnectionCut::Linger(Duration::from_millis(random.below(LATE_MAX))),
         };
         let skip = if is_frequent(kind) { random.below(12) as u32 } else { 0 };
-        Cut { kind, skip, place, manner }
+        Cut { kind, skip, position, manner }
     }
 
     /// Makes this cut, and waits until all workers have continued.

@@ -96,7 +96,7 @@ fn offer(keys: &[(&str, &str)]) -> Result<Offer> {
             "MaxBurstLength" => offer.max_burst_bytes = number,
             "FirstBurstLength" => offer.first_burst_bytes = number,
             "MaxOutstandingR2T" => offer.max_outstanding_r2t = number as u16,
-            _ => bail!("{key} has no place here"),
+            _ => bail!("{key} does not belong here"),
         }
     }
     Ok(offer)

@@ -179,8 +179,8 @@ pub(super) async fn check(
     let work = args.work(cell)?;
     for url in &args.urls {
         let disk = disks.get(&args.session, args.disk_to_open(url, cell)).await?;
-        let places = work.offset_count(&disk.device().geometry());
-        places.map_err(|wrong| Failure::usage(format!("{url}: {wrong}")))?;
+        let offsets = work.offset_count(&disk.device().geometry());
+        offsets.map_err(|wrong| Failure::usage(format!("{url}: {wrong}")))?;
     }
     Ok(())
 }

@@ -260,8 +260,8 @@ proptest! {
 }
 
 /// Fault: each command iterated over all owners several times, and one initiator can create
-/// thousands of owners. Goal: commands of 5,000 owners get permits in turn, without work per command
-/// that grows with the number of owners; with such work, this test takes minutes.
+/// thousands of owners. Goal: commands of 5,000 owners get permits in turn, without work per
+/// command that grows with the number of owners; with such work, this test takes minutes.
 #[test]
 fn thousands_of_owners_take_turns() {
     const MANY: usize = 5_000;

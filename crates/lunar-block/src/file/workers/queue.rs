@@ -18,8 +18,8 @@ const WAITING_HINTS_MAX: usize = 256;
 
 /// Limits on the number of jobs of a queue that run at a time.
 ///
-/// Each owner has one place of its own. Of the shared places it may take at most as many as it
-/// leaves free: a single owner gets half of them. Jobs that hang therefore keep only jobs of the
+/// Each owner has one permit of its own. Of the shared permits an owner may take at most as many as
+/// it leaves free: a single owner gets half of them. Jobs that hang therefore keep only jobs of the
 /// same owner waiting, as long as fewer than `owners_max` owners have such jobs, however many each
 /// of them has.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl<J> OwnerJobs<J> {
         }
     }
 
-    /// Returns the number of shared places that the owner uses.
+    /// Returns the number of shared permits that the owner uses.
     fn shared(&self) -> usize {
         self.running.saturating_sub(1)
     }
@@ -111,7 +111,7 @@ impl<J> OwnerJobs<J> {
     }
 }
 
-/// The place in which a job runs, to be returned when the job has ended.
+/// The permit with which a job runs, to be returned when the job has ended.
 #[derive(Debug)]
 pub(super) struct RunningJob {
     pub(super) owner: JobOwner,
@@ -128,7 +128,7 @@ pub(super) struct JobQueue<J> {
     running_hints: usize,
     /// Number of owners that have a running job.
     running_owners: usize,
-    /// Number of shared places in use.
+    /// Number of shared permits in use.
     shared: usize,
     /// Jobs that come before all others and belong to no owner.
     prioritized: VecDeque<J>,
@@ -176,14 +176,14 @@ impl<J> JobQueue<J> {
                 continue;
             }
             own += usize::from(begins);
-            // Each place that the owner takes reduces the places that it may leave free.
-            let places = free_shared.saturating_sub(jobs.shared()).div_ceil(2);
-            shared += places.min(jobs.ready(free_hints) - usize::from(begins));
+            // Each permit that the owner takes reduces the permits that it may leave free.
+            let permits = free_shared.saturating_sub(jobs.shared()).div_ceil(2);
+            shared += permits.min(jobs.ready(free_hints) - usize::from(begins));
         }
         self.prioritized.len() + own.min(free_owners) + shared.min(free_shared)
     }
 
-    /// Queues a job before all others; it takes no place of an owner.
+    /// Queues a job before all others. The job takes no permit of an owner.
     pub(super) fn push_prioritized(&mut self, job: J) {
         self.prioritized.push_front(job);
     }
@@ -238,7 +238,7 @@ impl<J> JobQueue<J> {
         has_room
     }
 
-    /// Takes the next job that may run. The caller must call [`end`](Self::end) for its place.
+    /// Takes the next job that may run. The caller must call [`end`](Self::end) for its permit.
     pub(super) fn pop(&mut self) -> Option<(Option<RunningJob>, J)> {
         self.pop_unless(|_, _| false)
     }
@@ -269,9 +269,9 @@ impl<J> JobQueue<J> {
             last.had_last_turn = false;
         }
         jobs.had_last_turn = true;
-        let place = RunningJob { owner: jobs.owner.clone(), is_hint };
+        let permit = RunningJob { owner: jobs.owner.clone(), is_hint };
         self.owners.push_back(jobs);
-        Some((Some(place), job))
+        Some((Some(permit), job))
     }
 
     /// Returns true if [`pop_unless`](Self::pop_unless) would return a job.
@@ -300,12 +300,12 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Records that the job in this place has ended.
-    pub(super) fn end(&mut self, place: &RunningJob) {
-        let Some(at) = self.position(&place.owner) else { return };
+    /// Records that the job in this permit has ended.
+    pub(super) fn end(&mut self, permit: &RunningJob) {
+        let Some(at) = self.position(&permit.owner) else { return };
         let jobs = &mut self.owners[at];
         jobs.running -= 1;
-        self.running_hints -= usize::from(place.is_hint);
+        self.running_hints -= usize::from(permit.is_hint);
         match jobs.running {
             0 => self.running_owners -= 1,
             _ => self.shared -= 1,
@@ -361,14 +361,14 @@ mod tests {
         Some(Arc::default())
     }
 
-    /// Begins jobs until no more may run; returns their places.
+    /// Begins jobs until no more may run; returns their permits.
     fn begin_all(queue: &mut JobQueue<u32>) -> Vec<RunningJob> {
-        let mut places = Vec::new();
-        while let Some((place, _)) = queue.pop() {
-            places.extend(place);
+        let mut permits = Vec::new();
+        while let Some((permit, _)) = queue.pop() {
+            permits.extend(permit);
         }
         assert_eq!(queue.runnable(), 0);
-        places
+        permits
     }
 
     /// Fault: jobs of two owners that hung occupied all threads of a disk: 16 of the first owner
@@ -394,8 +394,8 @@ mod tests {
         assert!(counts[7..].iter().all(|count| *count == 1), "{counts:?}");
         queue.push(&owner(), 0);
         assert!(queue.pop().is_none(), "the limit of all owners");
-        for place in hang {
-            queue.end(&place);
+        for permit in hang {
+            queue.end(&permit);
         }
         assert_eq!((queue.running_owners, queue.shared), (0, 0));
     }
@@ -410,9 +410,9 @@ mod tests {
         [1, 2, 3].into_iter().for_each(|job| _ = push(&mut queue, 0, job));
         let mut order = Vec::new();
         let mut next = |queue: &mut JobQueue<u32>| {
-            let (place, job) = queue.pop().unwrap();
+            let (permit, job) = queue.pop().unwrap();
             order.push(job);
-            place.unwrap()
+            permit.unwrap()
         };
         let first = next(&mut queue);
         push(&mut queue, 1, 10);
@@ -423,15 +423,15 @@ mod tests {
         push(&mut queue, 3, 30); // it does not come before owners that wait longer
         queue.end(&second);
         for _ in 0..5 {
-            let place = next(&mut queue);
-            queue.end(&place);
+            let permit = next(&mut queue);
+            queue.end(&permit);
         }
         assert_eq!(order, [1, 10, 20, 2, 30, 11, 3]);
         assert!(queue.owners.is_empty());
     }
 
-    /// Goal: owners that take turns share the places evenly, even if one of them had all of its
-    /// places first.
+    /// Goal: owners that take turns share the permits evenly, even if one of them had all of its
+    /// permits first.
     #[test]
     fn owners_share_slots_evenly() {
         let mut queue = JobQueue::new(RunningLimits { owners_max: 8, shared_max: 30 });
@@ -467,8 +467,8 @@ mod tests {
                 push(rest, job);
             }
             let order = std::iter::from_fn(|| {
-                let (place, job) = queue.pop()?;
-                queue.end(&place?);
+                let (permit, job) = queue.pop()?;
+                queue.end(&permit?);
                 Some(job)
             });
             assert_eq!(order.collect::<Vec<_>>(), [1, 10, 2, 11, 12]);
@@ -508,15 +508,15 @@ mod tests {
         assert_eq!(queue.remove(&one, numbers[3]), Some(4));
         assert_eq!(queue.waiting_owners().count(), 2);
         let mut order = Vec::new();
-        while let Some((place, job)) = queue.pop() {
+        while let Some((permit, job)) = queue.pop() {
             order.push(job);
-            queue.end(&place.unwrap());
+            queue.end(&permit.unwrap());
         }
         assert_eq!(order, [3, 10, 5, 11, 1, 2]);
         assert!(queue.owners.is_empty());
     }
 
-    /// Goal: of an owner that pauses, only urgent jobs run, and only within its places; they keep
+    /// Goal: of an owner that pauses, only urgent jobs run, and only within its permits; they keep
     /// the turns of the others.
     #[test]
     fn urgent_jobs_of_paused_owners_run() {
@@ -526,21 +526,21 @@ mod tests {
         queue.push(&other, 10);
         let pop = |queue: &mut JobQueue<u32>| {
             let popped = queue.pop_unless(|owner, is_urgent| !is_urgent && is_same(owner, &one));
-            popped.map(|(place, job)| (place.unwrap(), job))
+            popped.map(|(permit, job)| (permit.unwrap(), job))
         };
-        let (place, job) = pop(&mut queue).unwrap();
+        let (permit, job) = pop(&mut queue).unwrap();
         assert_eq!(job, 10);
-        queue.end(&place);
+        queue.end(&permit);
         assert!(pop(&mut queue).is_none(), "none is urgent");
         assert!(queue.promote(&one, numbers[1]) && !queue.promote(&one, numbers[1]));
         assert!(queue.promote(&one, numbers[2]));
-        let (place, job) = pop(&mut queue).unwrap();
+        let (permit, job) = pop(&mut queue).unwrap();
         assert_eq!(job, 2);
-        assert!(pop(&mut queue).is_none(), "the owner has one place");
-        queue.end(&place);
-        let (place, job) = pop(&mut queue).unwrap();
+        assert!(pop(&mut queue).is_none(), "the owner has one permit");
+        queue.end(&permit);
+        let (permit, job) = pop(&mut queue).unwrap();
         assert_eq!(job, 3);
-        queue.end(&place);
+        queue.end(&permit);
         assert!(pop(&mut queue).is_none() && queue.runnable() == 1, "the first one waits");
     }
 
@@ -554,16 +554,16 @@ mod tests {
         let number = queue.push(&one, 2);
         queue.push(&one, 3);
         assert_eq!(queue.remove(&one, number), Some(2));
-        let (place, job) = queue.pop().unwrap();
+        let (permit, job) = queue.pop().unwrap();
         assert_eq!(job, 3);
-        queue.end(&place.unwrap());
-        let (place, job) = queue.pop().unwrap();
+        queue.end(&permit.unwrap());
+        let (permit, job) = queue.pop().unwrap();
         assert_eq!(job, 1);
         let owners: Vec<JobOwner> = (0..100).map(|_| owner()).collect();
         let hints = owners.iter().flat_map(|owner| std::iter::repeat_n(owner, 4));
         let taken = hints.filter(|owner| queue.push_hint(owner, 4)).count();
         assert_eq!(taken, WAITING_HINTS_MAX);
-        queue.end(&place.unwrap());
+        queue.end(&permit.unwrap());
         assert_eq!(queue.len(), WAITING_HINTS_MAX);
     }
 }

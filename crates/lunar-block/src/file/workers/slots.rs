@@ -114,7 +114,7 @@ struct State {
 /// A slot that is in use.
 struct SlotInUse {
     id: u64,
-    place: Option<RunningJob>,
+    permit: Option<RunningJob>,
     job: Weak<QueuedJob>,
     /// The thread that has begun the job.
     thread: Option<Pid>,
@@ -239,10 +239,10 @@ impl ComputingSlots {
         if state.waiting.runnable() > 0 {
             let mut computing = state.computing(now);
             while computing < state.jobs_max
-                && let Some((place, (start, job))) = state.pop(now)
+                && let Some((permit, (start, job))) = state.pop(now)
             {
                 computing += 1;
-                starts.push((start, state.take(now, place, job)));
+                starts.push((start, state.take(now, permit, job)));
             }
         }
         drop(state); // a job that is started takes the lock of its pool
@@ -307,7 +307,7 @@ impl State {
     fn end(&mut self, id: u64) {
         let Some(at) = self.in_use.iter().position(|in_use| in_use.id == id) else { return };
         let in_use = self.in_use.swap_remove(at);
-        let Some(place) = in_use.place else { return };
+        let Some(permit) = in_use.permit else { return };
         // While a job waits for its disk, it takes no time of the slot.
         let time = match in_use.thread {
             Some(thread) if thread == rustix::thread::gettid() => {
@@ -322,8 +322,8 @@ impl State {
             let rest = std::mem::take(&mut self.unrested).saturating_mul(self.times.rest_factor);
             self.rests_until = self.rests_until.max(now + rest);
         }
-        self.pauses.ended(&place.owner, time, slices, now);
-        self.waiting.end(&place);
+        self.pauses.ended(&permit.owner, time, slices, now);
+        self.waiting.end(&permit);
     }
 
     /// Returns the number of jobs that compute.
@@ -332,13 +332,13 @@ impl State {
         self.in_use.iter_mut().map(|in_use| usize::from(in_use.computes(now, times))).sum()
     }
 
-    fn take(&mut self, now: Instant, place: Option<RunningJob>, job: Weak<QueuedJob>) -> u64 {
+    fn take(&mut self, now: Instant, permit: Option<RunningJob>, job: Weak<QueuedJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         let check_at = now + self.times.computing_check;
         let in_use = SlotInUse {
             id,
-            place,
+            permit,
             job,
             thread: None,
             thread_time: Duration::ZERO,

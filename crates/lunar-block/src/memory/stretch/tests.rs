@@ -32,9 +32,9 @@ fn read(device: &MemoryDevice, range: BlockRange) -> Vec<u8> {
 }
 
 /// Fault: zeroing and deallocation held the fence from piece to piece. An atomic write then waited
-/// for 16 polls of that connection, and so did all operations across a chunk boundary behind it:
-/// one session of WRITE ATOMIC with 64 of WRITE SAME left another host 24 of 9,100 requests per
-/// second. A resize held the fence from its beginning to its end.
+/// for 16 polls of that connection, and so did all later operations across a chunk boundary. Beside
+/// one session of WRITE ATOMIC and 64 of WRITE SAME, another host completed 24 instead of 9,100
+/// requests per second. A resize held the fence from its beginning to its end.
 #[test]
 fn no_transfer_waits_for_the_next_piece_of_another_one() {
     const STRETCHES: u64 = 4;

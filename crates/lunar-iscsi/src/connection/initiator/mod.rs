@@ -146,8 +146,8 @@ pub enum SendTargets {
 pub enum Input {
     /// A PDU header whose digest was correct.
     Header(Header),
-    /// The data segment of that PDU is complete, at the place that `Receive` named. `data` holds it
-    /// for [`DataDestination::Control`] and is empty otherwise.
+    /// The data segment of that PDU is complete, at the destination that `Receive` named. `data`
+    /// holds it for [`DataDestination::Control`] and is empty otherwise.
     Payload {
         /// The data segment, for [`DataDestination::Control`] only.
         data: Bytes,
@@ -250,9 +250,9 @@ pub enum Input {
 /// again; this bounds the data waiting to be sent to what one read can request.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Place for the data segment of the header just handled. Comes exactly once for each header
-    /// with DataSegmentLength > 0, unless `Close` comes instead. For [`DataDestination::Task`] it
-    /// is the data-in buffer of this command.
+    /// Destination of the data segment of the header just handled. Comes exactly once for each
+    /// header with DataSegmentLength > 0, unless `Close` comes instead. For
+    /// [`DataDestination::Task`] it is the data-in buffer of this command.
     Receive(DataDestination),
     /// Send this PDU; PDUs go out in the order of the outputs. If the PDU is open, its data follows
     /// by `SendData`, and later PDUs wait behind it.

@@ -159,7 +159,7 @@ const SLOTS_KEPT_MAX: usize = 16;
 /// Memory of the allocations of an outcome beyond their lengths.
 const OUTCOME_BYTES: usize = 128;
 
-/// Maximum memory of a task in the session, in bytes: its entry, and its place in the window.
+/// Maximum memory of a task in the session, in bytes: its entry, and its position in the window.
 const IN_SESSION_BYTES: usize = 256;
 
 impl Tasks {
@@ -349,12 +349,12 @@ mod tests {
         fn as_a_map(steps in prop::collection::vec((0usize..12, any::<bool>()), 0..2000)) {
             let (mut tasks, mut model) = (Tasks::default(), BTreeMap::new());
             let mut last = 0;
-            for (number, (place, ends)) in (0u32..).zip(steps) {
+            for (number, (position, ends)) in (0u32..).zip(steps) {
                 let id = begin(&mut tasks, number);
                 prop_assert!(id.0 > last);
                 last = id.0;
                 model.insert(id, number);
-                if ends && let Some((&id, &tag)) = model.iter().nth(place) {
+                if ends && let Some((&id, &tag)) = model.iter().nth(position) {
                     prop_assert_eq!(tasks.with_tag(tag).map(|entry| entry.task.id), Some(id));
                     prop_assert!(tasks.remove(id) && !tasks.remove(id));
                     prop_assert!(tasks.get_mut(id).is_none() && tasks.with_tag(tag).is_none());

@@ -141,7 +141,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Begins the transfer of a command, in its place.
+    /// Begins the transfer of a command; the value is filled in place.
     #[inline]
     pub(super) fn begin(&mut self, rules: TransferRules, pdu: &ScsiCommand) {
         let immediate_bytes = pdu.data_segment_length.value();

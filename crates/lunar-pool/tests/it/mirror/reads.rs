@@ -122,8 +122,9 @@ async fn mirror(window: usize) -> (Arc<Pool>, Vec<Arc<DistantDisk>>) {
     (Pool::open("pool", devices, OpenOptions::default()).await.unwrap(), disks)
 }
 
-/// Fault: of eight reads, one of two equal members got five, whose windows were full, and the other
-/// one three: a member with more reads had less latency for each. Goal: they get as many.
+/// Fault: of eight reads, one of two equal members got five, which filled its windows, and the
+/// other one three: a member with more reads had less latency for each. Goal: both members get as
+/// many.
 #[tokio::test(start_paused = true)]
 async fn equal_members_share_the_reads() {
     let (pool, _) = mirror(4).await;
@@ -133,9 +134,10 @@ async fn equal_members_share_the_reads() {
     pool.close().await.unwrap();
 }
 
-/// Fault: only good reads counted in the latency of a member, and the short read that verifies a
-/// repair made one cheap whose reads failed after 1.9 s: it got the next reads again, and four
-/// users had 2 reads a second instead of 630. Goal: failed reads count.
+/// Fault: only successful reads counted in the latency of a member, so the short read that verifies
+/// a repair made a member seem fast whose reads failed after 1.9 s. That member got the next reads
+/// again, and four users completed 2 reads a second instead of 630. Goal: failed reads count in the
+/// latency.
 #[tokio::test(start_paused = true)]
 async fn a_member_whose_reads_fail_late_gets_few() {
     for bad in 0..2 {
@@ -146,14 +148,17 @@ async fn a_member_whose_reads_fail_late_gets_few() {
         disks[bad].read_before.lock().unwrap().clear();
         disks[bad].is_bad.store(true, SeqCst);
         let beside = count_reads(&pool, 4, &next).await;
-        assert!(beside * 2 > good, "member {bad}: {beside} reads, {good} without errors");
+        assert!(
+            beside * 2 > good,
+            "errors of member {bad}: {beside} reads, {good} without errors; at least half expected"
+        );
         pool.close().await.unwrap();
     }
 }
 
-/// Fault: while a change of the blocks was in progress, reads always used the first current member:
-/// one that answered them after 1.9 s left a reader of blocks that others wrote one read in 2 s.
-/// Goal: they use another one soon.
+/// Fault: while a change of the blocks was in progress, reads always used the first current member.
+/// If that member answered after 1.9 s, a reader of blocks that others wrote completed one read in
+/// 2 s. Goal: reads soon use the faster member.
 #[tokio::test(start_paused = true)]
 async fn reads_of_blocks_that_are_written_use_the_faster_member() {
     for late in 0..2 {
@@ -175,7 +180,7 @@ async fn reads_of_blocks_that_are_written_use_the_faster_member() {
             reads
         };
         let ((), (), reads) = tokio::join!(write(), write(), read);
-        // Without the late member, 5 to 6 ms each.
+        // A read by the other member takes 5 to 6 ms.
         println!("member {late} is late: {reads} reads");
         assert!(reads > 40 * 1000 / 6 * 9 / 10, "member {late}: {reads} reads");
         pool.close().await.unwrap();

@@ -36,8 +36,8 @@ fn luns_by_selection() {
     }
 }
 
-/// Fault: a short REPORT LUNS was built as long as the list and then truncated; with 2,000
-/// LUNs the commands of 16 hosts left another host 2 % of its requests.
+/// Fault: a short REPORT LUNS was built as long as the list and then truncated; beside such
+/// commands of 16 hosts for 2,000 LUNs, the request rate of another host fell to 2 %.
 #[test]
 fn a_truncated_list_of_luns_is_built_short() {
     let luns: Vec<Lun> = (0..2000).map(Lun::new).collect();

@@ -103,8 +103,8 @@ fn competitors_text(figures: &[CloseCompetitor]) -> String {
     }
     format!(
         "Figures in which a competitor is ahead, or Lunar less than {CLOSE} times better. A ratio \
-         below 1 means that the competitor is better. tgt and Lunar are compared round by round; Lunar's \
-         client and libiscsi's, both on Lunar, by medians of two cells.\n\n{}",
+         below 1 means that the competitor is better. tgt and Lunar are compared round by round; \
+         Lunar's client and libiscsi's, both on Lunar, by medians of two cells.\n\n{}",
         table(&leads)
     )
 }
@@ -195,8 +195,8 @@ mod tests {
     use crate::bench::target::goals;
     use crate::bench::target::results::{Durability, Sample, Share};
 
-    /// Goal: the chapter has the machine, the goals with their outcome, competitors, durability and the
-    /// figures of the run.
+    /// Goal: the chapter has the machine, the goals with their outcome, competitors, durability and
+    /// the figures of the run.
     #[test]
     fn a_small_chapter() {
         let mut run = run();

@@ -81,9 +81,10 @@ mod tests {
 
     const SLICE: Duration = Duration::from_millis(1);
 
-    /// Fault: GET LBA STATUS of a file of 4 GB of data, two at a time, reduced the long reads of
-    /// another host to 5 %. Goal: after a job of many slices its owner pauses, so that each other
-    /// owner gets as much time. A short job, and a job without other owners, cause no pause.
+    /// Fault: beside two GET LBA STATUS commands at a time, of a file with 4 GB of data, the rate
+    /// of long reads of another host fell to 5 %. Goal: after a job of many slices its owner
+    /// pauses, so that each other owner gets as much time. A short job, and a job without other
+    /// owners, cause no pause.
     #[test]
     fn long_jobs_are_followed_by_a_pause() {
         let (mut pauses, begin) = (OwnerPauses::default(), Instant::now());

@@ -46,8 +46,8 @@ impl<'a> Computing<'a> {
 }
 
 /// Fault: the limits on CPU-bound jobs were per device: VERIFY of 256 files ran 256 threads in
-/// addition to the threads of two cores, and another host kept 26 % of its requests. Method: 256
-/// pools get such jobs while all slots are taken.
+/// addition to the threads of two cores, and the request rate of another host fell to 26 %. Method:
+/// 256 pools get such jobs while all slots are taken.
 #[test]
 fn few_jobs_of_many_devices_compute_at_a_time() {
     const SLOTS: usize = 2;
@@ -62,9 +62,9 @@ fn few_jobs_of_many_devices_compute_at_a_time() {
     };
     let mut jobs: Vec<_> = pools.iter().map(job).collect();
     assert!(jobs.iter_mut().all(|job| job.now_or_never().is_none()));
-    assert_eq!(slots.waiting(), POOLS, "all wait, and no thread does");
+    assert_eq!(slots.waiting(), POOLS, "all jobs wait, and no thread waits");
     slots.grant(slots.state());
-    assert_eq!((slots.waiting(), runs.load(SeqCst)), (POOLS, 0), "all others compute");
+    assert_eq!((slots.waiting(), runs.load(SeqCst)), (POOLS, 0), "jobs got slots that are in use");
     held.into_iter().for_each(Computing::end);
     for result in block_on(futures_util::future::join_all(jobs)) {
         result.unwrap();
@@ -520,9 +520,9 @@ fn slices_end_for_jobs_that_may_run() {
     assert_eq!(slots.waiting(), 0);
 }
 
-/// Fault: prefetches had no limit as CPU-bound jobs, and four of a file ran for each owner: with
-/// PRE-FETCH of 256 files another host kept 20 % of its requests, with that of one file 35 %.
-/// Method: prefetches of 64 pools arrive while a job computes.
+/// Fault: prefetches had no limit as CPU-bound jobs, and four of a file ran for each owner: beside
+/// PRE-FETCH of 256 files the request rate of another host fell to 20 %, beside PRE-FETCH of one
+/// file to 35 %. Method: prefetches of 64 pools arrive while a job computes.
 #[test]
 fn prefetches_take_slots_and_run_once_per_file() {
     let slots = patient_slots(1);

@@ -164,7 +164,7 @@ fn response_attacks() -> Vec<(&'static str, HostilePdu)> {
         ("a request of an initiator", {
             Box::new(|rig, _, _| rig.handle(Input::Header(Header::new([1; 48]))))
         }),
-        ("a login response out of place", {
+        ("an unexpected login response", {
             Box::new(|rig, _, _| {
                 let mut bhs = [0; 48];
                 bhs[0] = Opcode::LOGIN_RESPONSE.0;

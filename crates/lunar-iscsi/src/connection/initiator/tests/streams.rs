@@ -181,8 +181,8 @@ fn data_in_is_handed_over() {
         let data = pattern(1500);
         let pdu = rig.data_in(tag, 0, 0);
         rig.target(pdu.encode(), &data[..1000]);
-        let place = DataDestination::Stream { task: TaskId(1), offset_bytes: 0 };
-        assert!(matches!(rig.outputs[0], Output::Receive(found) if found == place));
+        let destination = DataDestination::Stream { task: TaskId(1), offset_bytes: 0 };
+        assert!(matches!(rig.outputs[0], Output::Receive(found) if found == destination));
         let last = DataIn {
             flags: DataInFlags::FINAL | DataInFlags::STATUS,
             stat_sn: rig.stat_sn,

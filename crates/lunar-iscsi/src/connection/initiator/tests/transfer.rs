@@ -232,17 +232,18 @@ fn status_with_the_data() {
     last.residual_bytes = 96;
     last.stat_sn = rig.stat_sn.take();
     rig.target(last.encode(), &[2; 3000]);
-    let places: Vec<DataDestination> = rig
+    let destinations: Vec<DataDestination> = rig
         .outputs
         .iter()
         .filter_map(|output| match output {
-            Output::Receive(place) => Some(*place),
+            Output::Receive(destination) => Some(*destination),
             _ => None,
         })
         .collect();
     let task = crate::framing::TaskId(4);
-    let place = |offset_bytes| DataDestination::Task { task, offset_bytes, buffer_bytes: 4096 };
-    assert_eq!(places, [place(0), place(1000)]);
+    let destination =
+        |offset_bytes| DataDestination::Task { task, offset_bytes, buffer_bytes: 4096 };
+    assert_eq!(destinations, [destination(0), destination(1000)]);
     let result = completed(&mut rig);
     assert_eq!((result.data_in_bytes, result.residual), (4000, Residual::Underflow(96)));
     rig.assert_nothing_left();

@@ -348,7 +348,10 @@ fn unsolicited_data_that_was_not_negotiated() {
     assert_check(&rig.sent_one(1), UNEXPECTED_UNSOLICITED);
     assert!(rig.link(1).started.is_empty(), "none of them was ever started");
     assert!(
-        rig.link(1).receives.iter().all(|place| !matches!(place, DataDestination::Task { .. }))
+        rig.link(1)
+            .receives
+            .iter()
+            .all(|destination| !matches!(destination, DataDestination::Task { .. }))
     );
     rig.assert_nothing_left();
 
@@ -462,8 +465,8 @@ fn data_out_beyond_the_limit_is_not_received() {
     rig.login(1, KEYS);
     rig.send(1, write(0, 5, u32::MAX).encode(), &[1; 512]);
     let task = rig.started(1).id;
-    let place = DataDestination::Task { task, offset_bytes: 0, buffer_bytes: 1024 };
-    assert_eq!(rig.link(1).receives.last(), Some(&place));
+    let destination = DataDestination::Task { task, offset_bytes: 0, buffer_bytes: 1024 };
+    assert_eq!(rig.link(1).receives.last(), Some(&destination));
     rig.wants(1, task, 1 << 30);
     assert_check(&rig.sent_one(1), (0x05, 0x24, 0x00));
     rig.assert_nothing_left();

@@ -350,8 +350,8 @@ fn retired_data_is_never_taken() {
         let pdu = DataOut { lun: Lun::new(77), ..data_out(5, ttt, data_sn, offset, false) };
         rig.send(2, pdu.encode(), &[9; 100]);
         assert!(rig.sent(2).is_empty());
-        let place = rig.link(2).receives.pop();
-        assert_eq!(place, Some(crate::framing::DataDestination::Discard));
+        let destination = rig.link(2).receives.pop();
+        assert_eq!(destination, Some(crate::framing::DataDestination::Discard));
     }
 }
 

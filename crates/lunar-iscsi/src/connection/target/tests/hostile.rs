@@ -324,8 +324,8 @@ impl RandomTraffic {
                 self.checkers.get_mut(&cid).unwrap().check(&pdu, &self.expected);
             }
             let link = self.rig.link(cid);
-            for place in core::mem::take(&mut link.receives) {
-                if let DataDestination::Task { offset_bytes, buffer_bytes, .. } = place {
+            for destination in core::mem::take(&mut link.receives) {
+                if let DataDestination::Task { offset_bytes, buffer_bytes, .. } = destination {
                     assert!(offset_bytes <= buffer_bytes && buffer_bytes <= DATA_OUT_BYTES_MAX);
                 }
             }

@@ -168,9 +168,9 @@ impl Rig {
         if data.is_empty() || link.closed.is_some() {
             return;
         }
-        let place = link.awaited.take().expect("a destination for the payload");
+        let destination = link.awaited.take().expect("a destination for the payload");
         let mut control = Bytes::new();
-        match place {
+        match destination {
             DataDestination::Control => control = Bytes::copy_from_slice(data),
             DataDestination::Stream { .. } | DataDestination::Discard => {}
             DataDestination::Task { task, offset_bytes, buffer_bytes } => {
@@ -323,10 +323,13 @@ impl Rig {
         let is_closed = self.link(cid).closed.is_some();
         assert_eq!(is_closed, !is_last, "Close is the last output: {output:?}");
         match output {
-            Output::Receive(place) => {
+            Output::Receive(destination) => {
                 let link = self.link(cid);
-                assert!(link.awaited.replace(place).is_none(), "one Receive for each payload");
-                link.receives.push(place);
+                assert!(
+                    link.awaited.replace(destination).is_none(),
+                    "one Receive for each payload"
+                );
+                link.receives.push(destination);
             }
             Output::Send(pdu) => self.send_pdu(cid, pdu),
             Output::SendData { initiator_task_tag, data, digest } => {
@@ -409,12 +412,12 @@ impl Rig {
     /// Adds a part to an open PDU.
     fn complete(&mut self, cid: u16, tag: u32, part: &[u8], digest: Option<u32>) {
         let link = self.link(cid);
-        let place = link.open.iter().position(|(open, _)| *open == tag).expect("an open PDU");
-        let pdu = &mut link.sent[link.open[place].1];
+        let at = link.open.iter().position(|(open, _)| *open == tag).expect("an open PDU");
+        let pdu = &mut link.sent[link.open[at].1];
         assert!((1..=pdu.missing_bytes()).contains(&part.len()));
         pdu.data = [&pdu.data[..], part].concat().into();
         if pdu.missing_bytes() == 0 {
-            link.open.remove(place);
+            link.open.remove(at);
             link.digests.push(digest);
         }
     }

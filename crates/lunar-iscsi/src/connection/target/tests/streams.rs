@@ -61,8 +61,8 @@ fn data_out_is_handed_over_as_it_arrives() {
         let (tag, start, half) = (r2t.target_transfer_tag, offset as usize, bytes / 2);
         let middle = start + half as usize;
         rig.send(1, data_out(5, tag, 0, offset, false).encode(), &data[start..middle]);
-        let place = DataDestination::Stream { task, offset_bytes: offset };
-        assert_eq!(rig.link(1).receives.last(), Some(&place));
+        let destination = DataDestination::Stream { task, offset_bytes: offset };
+        assert_eq!(rig.link(1).receives.last(), Some(&destination));
         assert_eq!(data_outs(&mut rig), [(offset, half)]);
         let end = (offset + bytes) as usize;
         rig.send(1, data_out(5, tag, 1, offset + half, true).encode(), &data[middle..end]);
@@ -344,7 +344,7 @@ fn parts_that_come_too_late() {
     rig.assert_nothing_left();
 }
 
-/// Goal: parts and ranges at the wrong place end their task only, with a complete PDU.
+/// Goal: parts and ranges at a wrong offset end their task only, with a complete PDU.
 #[test]
 fn misplaced_parts_end_their_task() {
     type Mistake = fn(&mut Rig, TaskId);
