@@ -17,25 +17,25 @@ use std::time::Instant;
 const PROGRAMS_AT_ONCE: usize = 4;
 
 /// Program whose tests wait more than they compute.
-struct Waiting {
+struct WaitingProgram {
     /// Package and target.
     name: &'static str,
     /// Number of its tests that run at once.
     threads: usize,
     /// Modules that run in a process of their own, beside the rest: those whose tests last longest
     /// and run one after the other anyway.
-    apart: &'static [&'static str],
+    separate: &'static [&'static str],
 }
 
-/// These begin first, in this order: those that last longest.
-const WAITING: &[Waiting] = &[
-    Waiting { name: PEERS, threads: 4, apart: &["suite::", "adversary::"] },
-    Waiting { name: "lunar/it", threads: 4, apart: &[] },
-    Waiting { name: "lunar-target/it", threads: 6, apart: &[] },
-    Waiting { name: "lunar-control/it", threads: 4, apart: &[] },
+/// Programs that begin first, in this order: those that take longest.
+const WAITING: &[WaitingProgram] = &[
+    WaitingProgram { name: PEERS, threads: 4, separate: &["suite::", "adversary::"] },
+    WaitingProgram { name: "lunar/it", threads: 4, separate: &[] },
+    WaitingProgram { name: "lunar-target/it", threads: 6, separate: &[] },
+    WaitingProgram { name: "lunar-control/it", threads: 4, separate: &[] },
 ];
 
-/// These begin next: the longest of those that compute more than they wait.
+/// Programs that begin next: the longest of those that compute more than they wait.
 const COMPUTING: &[&str] = &["lunar-pool/it", "lunar-iscsi/lunar_iscsi"];
 
 /// The program of the tests with foreign peers, which `LUNAR_BIN` tells the server.
@@ -109,7 +109,7 @@ pub fn run(root: &Path, with_peers: bool) -> Result<bool> {
 }
 
 impl Program {
-    fn waiting(&self) -> Option<&'static Waiting> {
+    fn waiting(&self) -> Option<&'static WaitingProgram> {
         WAITING.iter().find(|waiting| waiting.name == self.name)
     }
 
@@ -122,10 +122,11 @@ impl Program {
 
     /// Returns the runs of this program, which together run each of its tests once.
     fn parts(&self) -> Vec<Self> {
-        let apart = self.waiting().map_or(&[][..], |waiting| waiting.apart);
+        let separate = self.waiting().map_or(&[][..], |waiting| waiting.separate);
         let part = |selection: Vec<String>| Self { selection, ..self.clone() };
-        let mut parts: Vec<_> = apart.iter().map(|module| part(vec![(*module).into()])).collect();
-        let skips = apart.iter().flat_map(|module| ["--skip".to_owned(), (*module).to_owned()]);
+        let mut parts: Vec<_> =
+            separate.iter().map(|module| part(vec![(*module).into()])).collect();
+        let skips = separate.iter().flat_map(|module| ["--skip".to_owned(), (*module).to_owned()]);
         parts.push(part(skips.collect()));
         parts
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Interval of messages during shutdown, for a manager that waits for it.
 pub const EXTEND_EVERY: Duration = Duration::from_secs(2);
 
-/// Time that the manager may wait for the next message. A final sync is never cut short, however
+/// Time that the manager may wait for the next message. A final sync is never interrupted, however
 /// long it takes.
 const EXTEND_BY: Duration = Duration::from_secs(30);
 

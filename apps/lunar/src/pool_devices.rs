@@ -66,7 +66,7 @@ pub fn open(
     let recorded = owner.as_ref().and_then(PoolOwner::recorded_label);
     let mut opened = open_devices(config, devices, member_time_max);
     if opened.members.is_empty() {
-        return Err(no_member(config, &opened.all.absent));
+        return Err(no_member_failure(config, &opened.all.absent));
     }
     let pool = loop {
         let members = opened.members.iter().map(|(_, device)| Arc::clone(device)).collect();
@@ -210,7 +210,7 @@ fn open_devices(config: &PoolConfig, devices: &ServedDevices, time_max: Duration
     opened
 }
 
-fn no_member(config: &PoolConfig, absent: &[AbsentDevice]) -> Failure {
+fn no_member_failure(config: &PoolConfig, absent: &[AbsentDevice]) -> Failure {
     let what = format!("the pool {}: no member can be opened{}", config.name, causes(absent));
     Failure { kind: kind_of(absent), ..Failure::new(what) }
 }

@@ -96,7 +96,7 @@ impl StateDirectory {
     /// # Errors
     /// The name cannot be looked up.
     pub fn has(&self, name: &str) -> io::Result<bool> {
-        self.look(name).map(|found| found.is_some())
+        self.metadata(name).map(|found| found.is_some())
     }
 
     /// Returns true when the folder is empty.
@@ -125,10 +125,10 @@ impl StateDirectory {
 
     /// Opens a file for reading; `None` if it does not exist.
     fn open_file(&self, name: &str) -> io::Result<Option<File>> {
-        let Some(mut found) = self.look(name)? else { return Ok(None) };
+        let Some(mut found) = self.metadata(name)? else { return Ok(None) };
         if found.nlink() > 1 {
             self.remove_asides(name, found.ino())?;
-            found = self.look(name)?.ok_or(ErrorKind::NotFound)?;
+            found = self.metadata(name)?.ok_or(ErrorKind::NotFound)?;
         }
         // Checked before the open, because opening a device may have effects and opening a pipe may
         // block.
@@ -239,7 +239,7 @@ impl StateDirectory {
         self.entry.remove()
     }
 
-    fn look(&self, name: &str) -> io::Result<Option<Metadata>> {
+    fn metadata(&self, name: &str) -> io::Result<Option<Metadata>> {
         plain(name)?;
         open_o_path(&self.folder, name)?.map(|found| found.metadata()).transpose()
     }
@@ -249,7 +249,7 @@ impl StateDirectory {
     fn remove_asides(&self, name: &str, inode: u64) -> io::Result<()> {
         let prefix = format!("{name}.");
         for aside in self.names()?.iter().filter(|aside| aside.starts_with(&prefix)) {
-            if self.look(aside)?.is_some_and(|found| found.ino() == inode) {
+            if self.metadata(aside)?.is_some_and(|found| found.ino() == inode) {
                 unlinkat(&self.folder, aside.as_str(), AtFlags::empty())?;
             }
         }

@@ -24,7 +24,7 @@ use subtle::ConstantTimeEq;
 
 /// Minimum length of a token; shorter tokens can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
-/// Maximum length of a token file; a longer file is taken for a mistake.
+/// Maximum length of a token file; a longer file is refused, because it is probably another file.
 const TOKEN_BYTES_MAX: usize = 1024;
 const TOKEN_HINT: &str = "create one with: (umask 077; head -c 32 /dev/urandom | base64 -w0 > \
                           FILE)";

@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(
             disk.begin(operation, counts(1)).unwrap_err(),
             CacheLost,
-            "its first write is gone"
+            "the first write of the operation was lost"
         );
         let flush = disk.begin(later, counts(1)).unwrap();
         assert_eq!(disk.end(flush, counts(1)), Ok(()));

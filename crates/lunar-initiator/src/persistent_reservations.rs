@@ -19,7 +19,7 @@ const KEYS_MAX: usize = 1024;
 const KEY_BYTES: usize = size_of::<u64>();
 const KEYS_BYTES_MAX: u16 = (ReportHeader::LEN + KEYS_MAX * KEY_BYTES) as u16;
 const RESERVATION_BYTES: u16 = (ReportHeader::LEN + HeldReservation::LEN) as u16;
-/// Room for READ FULL STATUS; the field of the CDB allows no more.
+/// Allocation length of READ FULL STATUS: the maximum of the field of the CDB.
 const FULL_STATUS_BYTES_MAX: u16 = u16::MAX;
 /// R_HOLDER in a full status descriptor. SPC-4 §6.15.5.
 const HOLDER: u8 = 0x01;
@@ -125,7 +125,8 @@ impl Unit {
     /// Reserves the unit for the registrants; this path is registered with `key`.
     ///
     /// # Errors
-    /// RESERVATION CONFLICT if another one has the unit · as [`command`](Self::command).
+    /// RESERVATION CONFLICT if another initiator has reserved the unit · as
+    /// [`command`](Self::command).
     pub(crate) async fn reserve(&self, key: u64) -> Result<(), Error> {
         self.reserve_out(OutAction::RESERVE, parameters(key, 0)).await
     }
@@ -134,7 +135,7 @@ impl Unit {
     /// If one of them holds the reservation, this path holds it from then on.
     ///
     /// # Errors
-    /// RESERVATION CONFLICT if this path is not registered with `key`, or no other one with
+    /// RESERVATION CONFLICT if this path is not registered with `key`, or no other path with
     /// `victim` · as [`command`](Self::command).
     pub(crate) async fn preempt(&self, key: u64, victim: u64) -> Result<(), Error> {
         self.reserve_out(OutAction::PREEMPT_AND_ABORT, parameters(key, victim)).await

@@ -25,10 +25,10 @@ const LOSSES_TIME: Duration = Duration::from_secs(600);
 pub(crate) struct Quirks {
     lacks_newer_keys: AtomicBool,
     needs_single_connection: AtomicBool,
-    /// Sessions lost in which the target closed some but not all connections.
+    /// Lost sessions in which the target closed some but not all connections.
     sessions_lost_by_order: Losses,
     one_connection_only: AtomicBool,
-    /// Sessions lost soon after a further connection began to log in.
+    /// Sessions that were lost soon after a further connection began to log in.
     sessions_lost_by_join: Losses,
     has_reported_fewer_connections: AtomicBool,
 }
@@ -149,7 +149,8 @@ impl Quirks {
 mod tests {
     use super::*;
 
-    /// Records a session that one closed connection ended; true if order is required now.
+    /// Records a session that ended because the target closed one of its connections. Returns true
+    /// if order is required now.
     fn after_order_loss(quirks: &Quirks, now: Instant) -> bool {
         quirks.note_order_loss("host", now);
         quirks.needs_single_connection()

@@ -1,7 +1,7 @@
 //! Copies the PDUs of a connection, for a trace of its session.
 //!
 //! A trace must not delay the session: PDUs that do not fit into the queue are dropped and counted.
-//! A connection without a trace pays for one check of an `Option` a PDU.
+//! Without a trace, a connection only checks an `Option` once per PDU.
 
 use lunar_iscsi::framing::{Digests, Header, Pdu, encode_header};
 use std::fmt;

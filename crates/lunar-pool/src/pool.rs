@@ -28,8 +28,8 @@ pub struct OpenOptions {
     /// on: if they are opened elsewhere, the mirror is split, and only one side can be kept.
     pub is_degraded: bool,
     /// Spare devices of a mirror, without labels. One of them replaces a member that is missing,
-    /// whose device is gone, or that was out for [`MirrorOptions::spare_wait`], and gets its label.
-    /// A spare device that has replaced a member before is found by this label.
+    /// whose device is gone, or that was left out for [`MirrorOptions::spare_wait`], and gets its
+    /// label. A spare device that has replaced a member before is found by this label.
     pub spares: Vec<Arc<dyn BlockDevice>>,
     /// Options of a mirror.
     pub mirror: MirrorOptions,

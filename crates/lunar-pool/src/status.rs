@@ -42,7 +42,7 @@ pub struct UnusedDevice {
 /// The reason why a device is not used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UnusedState {
-    /// A spare device, which replaces a member when one is out for too long.
+    /// A spare device, which replaces a member that is left out for too long.
     Spare,
     /// Another device has its slot.
     Replaced,

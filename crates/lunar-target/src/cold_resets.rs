@@ -151,14 +151,14 @@ mod tests {
     /// and its function kept the list for all turns of its visits. A host that logged in, reset the
     /// target and logged in again left thousands of such functions.
     #[test]
-    fn cold_resets_of_an_owner_share_a_function() {
+    fn cold_resets_of_an_owner_share_a_walk() {
         let rig = Rig::new();
         let management = rig.management();
         let other = rig.log_in(OTHER);
         let is_over = Cell::new(false);
         let busy = (0..).take_while(|_| !is_over.get());
         let mut busy = Box::pin(rig.sessions().visits.visit_all(OwnerId(9), busy, |_: u64| 0));
-        assert!((&mut busy).now_or_never().is_none(), "it has its turn");
+        assert!((&mut busy).now_or_never().is_none(), "the walk has its turn");
         let mut functions = Vec::new();
         for _ in 0..100 {
             let by = rig.log_in(1);
@@ -193,7 +193,7 @@ mod tests {
         let is_over = Cell::new(false);
         let busy = (0..).take_while(|_| !is_over.get());
         let mut busy = Box::pin(rig.sessions().visits.visit_all(OwnerId(9), busy, |_: u64| 0));
-        assert!((&mut busy).now_or_never().is_none(), "it has its turn");
+        assert!((&mut busy).now_or_never().is_none(), "the walk has its turn");
         let by = sessions.remove(3);
         let up_to = rig.sessions().next_nexus();
         let mut first = Box::pin(management.cold_resets.end_sessions(rig.sessions(), &by, up_to));
@@ -206,7 +206,7 @@ mod tests {
         let again = rig.log_in_of(OTHER + 1, 3);
         let up_to = rig.sessions().next_nexus();
         let second = management.cold_resets.end_sessions(rig.sessions(), &again, up_to);
-        assert!(second.now_or_never().is_some(), "the next walk serves it");
+        assert!(second.now_or_never().is_some(), "the next walk serves this request");
         let later = rig.log_in(OTHER + 2);
         is_over.set(true);
         rig.runtime.block_on(busy);
@@ -214,21 +214,21 @@ mod tests {
         assert!(sessions.iter().all(|session| session.is_ending()));
         assert!(between.is_ending(), "for the second request");
         assert!(by.is_ending(), "for the second request");
-        assert!(!again.is_ending(), "it ends by itself");
+        assert!(!again.is_ending(), "the requesting session ends by itself");
         assert!(!later.is_ending());
         sessions.extend([by, between, again, later]);
         sessions.iter().for_each(|session| rig.lose(session));
         rig.end();
     }
 
-    /// Goal: a walk that is dropped leaves later requests a walk of their own.
+    /// Goal: after a walk is dropped, a later request begins a walk of its own.
     #[test]
     fn a_dropped_walk_blocks_no_later_request() {
         let rig = Rig::new();
         let management = rig.management();
         let sessions = [1, 2].map(|number| rig.log_in(number));
         let mut busy = Box::pin(rig.sessions().visits.visit_all(OwnerId(9), 0.., |_: u64| 0));
-        assert!((&mut busy).now_or_never().is_none(), "it has its turn");
+        assert!((&mut busy).now_or_never().is_none(), "the walk has its turn");
         let end = || {
             let up_to = rig.sessions().next_nexus();
             management.cold_resets.end_sessions(rig.sessions(), &sessions[0], up_to)

@@ -57,8 +57,8 @@ impl DetachedWrites {
         self.count.load(SeqCst)
     }
 
-    /// True if some owner may have reached its limit: [`Self::are_too_many`] is then to be asked
-    /// with the owner.
+    /// True if some owner may have reached its limit. The caller then calls [`Self::are_too_many`]
+    /// for its owner.
     pub(crate) fn may_be_too_many(&self) -> bool {
         self.count() >= OWNER_DETACHED_WRITES_MAX
     }

@@ -75,7 +75,7 @@ pub(crate) async fn watch(
         }
         for unit in units {
             if unit.options().thin_threshold_percent.is_some() {
-                look(&unit).await;
+                measure_free_space(&unit).await;
             }
         }
         let stopped = stop.wait_for(|stop| *stop);
@@ -86,7 +86,7 @@ pub(crate) async fn watch(
     }
 }
 
-async fn look(unit: &Arc<DiskUnit>) {
+async fn measure_free_space(unit: &Arc<DiskUnit>) {
     let asked = Arc::clone(unit);
     // A file system that does not respond blocks a thread of its own, and no other unit's data.
     let room = tokio::task::spawn_blocking(move || {

@@ -1,7 +1,7 @@
 //! Traces: the PDUs of one session, copied for an observer.
 //!
-//! Only the full feature phase is traced: no credential passes in it. A connection detects a trace
-//! by one number, which it compares in every turn.
+//! Only the full feature phase is traced, in which no credentials are sent. A connection detects a
+//! trace by one number, which it compares in every turn.
 
 use crate::session_info::SessionInfo;
 use lunar_block::{BufferPool, MemoryCharge, MemoryKind};

@@ -62,7 +62,7 @@ fn idle_servers_are_small() -> Result<()> {
 }
 
 /// Uses the API and the metrics of a server once.
-fn look(lunar: &Lunar) -> Result<()> {
+fn read_status(lunar: &Lunar) -> Result<()> {
     let api = lunar.api().context("no API")?;
     let status = run_checked(&lunar::binary()?, &["ctl", "--api", &api, "status"], LIMIT)?;
     ensure!(status.contains("health"), "{status}");
@@ -81,7 +81,7 @@ fn idle_servers_with_api_and_metrics_are_small() -> Result<()> {
     let options = ["--size", "1G", "--api", &api, "--metrics", "127.0.0.1:0"];
     let disk = scratch.path("disk.img");
     let mut lunar = Lunar::serve(&[&[disk.as_str()], &options[..]].concat())?;
-    look(&lunar)?;
+    read_status(&lunar)?;
     small(&mut lunar, "lunar serve, API and metrics used")?;
     lunar.stop(LIMIT)?;
 
@@ -101,7 +101,7 @@ fn idle_servers_with_api_and_metrics_are_small() -> Result<()> {
     let config = scratch.path("lunar.toml");
     std::fs::write(&config, text)?;
     let mut lunar = Lunar::start(&["target", "--config", &config])?;
-    look(&lunar)?;
+    read_status(&lunar)?;
     small(&mut lunar, "lunar target with 8 LUNs, API and metrics used")?;
     lunar.stop(LIMIT)?;
     Ok(())

@@ -164,9 +164,10 @@ impl<'a> Opening<'a> {
         lock(&file, !self.options.read_only).map_err(|e| self.not_locked(e))?;
         let mut sync_failed = false;
         match self.options.create_size_bytes {
-            // An empty file holds no data that could be lost; a crash may have left it.
+            // An empty file holds no data that could be lost; a crash after its creation may have
+            // left it empty.
             Some(size) if !device && opened.len() == 0 && !self.options.read_only => {
-                self.give_size(&file, &entry.folder, size)?;
+                self.allocate_size(&file, &entry.folder, size)?;
             }
             // The creator of the file may have been killed before the file was durable.
             create_size if !device && !self.options.read_only => {
@@ -207,19 +208,19 @@ impl<'a> Opening<'a> {
         let (file, created) = self.create(entry)?;
         // Another process may lock the empty file first; it then uses the file as its own disk.
         lock(&file, true).map_err(|e| self.not_locked(e))?;
-        let created = self.fill(&file, entry, created, size)?;
+        let created = self.initialize(&file, entry, created, size)?;
         Ok(Opened { file, created: Some(created), sync_failed: false })
     }
 
     /// Gives a new file its size, or removes the file on failure.
-    pub(super) fn fill(
+    pub(super) fn initialize(
         &self,
         file: &File,
         entry: &PathEntry,
         created: CreatedFile,
         size: u64,
     ) -> Result<CreatedFile, Error> {
-        match self.give_size(file, &entry.folder, size) {
+        match self.allocate_size(file, &entry.folder, size) {
             Ok(()) => Ok(created),
             Err(error) => {
                 // A failure to remove the file must not hide the first error.
@@ -285,7 +286,7 @@ impl<'a> Opening<'a> {
 
     /// Sets the size, allocates the space if the disk is not thin, and makes both durable, together
     /// with the name of the file.
-    fn give_size(&self, file: &File, folder: &File, size: u64) -> Result<(), Error> {
+    fn allocate_size(&self, file: &File, folder: &File, size: u64) -> Result<(), Error> {
         let failed = |what: &str, error: io::Error| self.refused(what).because(error);
         file.set_len(size).map_err(|e| failed("its size cannot be set", e))?;
         if !self.options.thin {

@@ -78,7 +78,7 @@ impl Disk {
             false => self.zero(piece),
         };
         while let Some((range, bytes)) = clear.ranges.front_mut() {
-            let cleared = self.by_sectors(bytes, &mut clear.size, clear_piece, &must_stop);
+            let cleared = self.clear_sectors(bytes, &mut clear.size, clear_piece, &must_stop);
             cleared.map_err(|error| self.failed("zeroing failed", *range, error))?;
             let range_ended = bytes.is_empty();
             if range_ended {
@@ -113,7 +113,7 @@ impl Disk {
     /// Clears the whole sectors of `bytes` piece by piece, and writes zeroes to parts of a sector,
     /// which a block device cannot clear. Stops between two pieces if `must_stop` returns true.
     /// Afterwards, `bytes` is the part that is left.
-    pub(super) fn by_sectors(
+    pub(super) fn clear_sectors(
         &self,
         bytes: &mut Range<u64>,
         size: &mut PieceSize,
@@ -230,8 +230,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns the start and end of the first data in `bytes`, or of its first part; both are the
-    /// end of `bytes` if there is none.
+    /// Returns the start and end of the first data in `bytes`, or of the first part of this data.
+    /// Both are the end of `bytes` if there is no data.
     fn next_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
         let data = if self.thin { self.seek_data(bytes.clone())? } else { bytes.start };
         if !self.thin || data >= bytes.end {

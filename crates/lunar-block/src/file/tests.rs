@@ -230,7 +230,7 @@ fn a_new_file_is_removed_in_its_own_directory() {
     let (file, created) = opening.create(&entry).unwrap();
     exchange();
     // The size exceeds the limit of any file system.
-    opening.fill(&file, &entry, created, i64::MAX as u64).unwrap_err();
+    opening.initialize(&file, &entry, created, i64::MAX as u64).unwrap_err();
     put_back();
     // The file is also removed there when the opener of the device does not want it after all.
     let device = FileDevice::open(options.clone()).unwrap();

@@ -62,7 +62,7 @@ pub struct Status {
     /// The pools that are served.
     #[serde(default)]
     pub pools: Vec<PoolSummary>,
-    /// Moves of extents of virtual LUNs, also the last ones that have ended.
+    /// Moves of extents of virtual LUNs: current ones, and the last ones that have ended.
     #[serde(default)]
     pub migrations: Vec<MigrationReport>,
     /// All units, each once, however many LUNs show it.

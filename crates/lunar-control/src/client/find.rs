@@ -58,7 +58,7 @@ pub fn find() -> Result<Address, Failure> {
 /// Same as [`find`].
 pub(super) fn find_in(paths: &SearchPaths) -> Result<Address, Failure> {
     let owners = [rustix::process::geteuid().as_raw(), ROOT];
-    select_server(look(paths, owners))
+    select_server(find_sockets(paths, owners))
 }
 
 fn select_server(mut found: FoundSockets) -> Result<Address, Failure> {
@@ -102,7 +102,7 @@ fn select_server(mut found: FoundSockets) -> Result<Address, Failure> {
 }
 
 /// Searches the paths. In shared directories, only sockets of `owners` count.
-fn look(paths: &SearchPaths, owners: [u32; 2]) -> FoundSockets {
+fn find_sockets(paths: &SearchPaths, owners: [u32; 2]) -> FoundSockets {
     let SearchPaths { trusted, shared, sockets } = paths;
     let mut found = FoundSockets::default();
     for socket in sockets {
@@ -180,7 +180,7 @@ mod tests {
             shared,
             sockets: Vec::new(),
         };
-        let looked = || look(&paths(&[&scratch], state_directories(&scratch)), me);
+        let looked = || find_sockets(&paths(&[&scratch], state_directories(&scratch)), me);
         assert!(select_server(looked()).is_err());
         drop(UnixListener::bind(scratch.join("stale.sock")).unwrap());
         std::fs::write(scratch.join("file.sock"), "").unwrap();
@@ -192,16 +192,16 @@ mod tests {
         let first = UnixListener::bind(state.join("serve-1.sock")).unwrap();
         let twice = paths(&[&state, &scratch, &state], Vec::new());
         let found = Address::Unix(state.join("serve-1.sock"));
-        assert_eq!(select_server(look(&twice, me)).unwrap(), found);
+        assert_eq!(select_server(find_sockets(&twice, me)).unwrap(), found);
         assert_eq!(select_server(looked()).unwrap(), found);
         // Another user who may write to this directory could have put the socket there to obtain
         // the token.
         let others = [me[0] + 1, me[0] + 1];
         let foreign = paths(&[], state_directories(&scratch));
-        let foreign = select_server(look(&foreign, others)).unwrap_err();
+        let foreign = select_server(find_sockets(&foreign, others)).unwrap_err();
         assert!(foreign.what.contains("another user"), "{foreign}");
         let trusted = paths(&[&state], Vec::new());
-        assert_eq!(select_server(look(&trusted, others)).unwrap(), found);
+        assert_eq!(select_server(find_sockets(&trusted, others)).unwrap(), found);
         let second = UnixListener::bind(scratch.join("api.sock")).unwrap();
         let hint = select_server(looked()).unwrap_err().hint.unwrap();
         assert!(hint.contains("serve-1.sock") && hint.contains("api.sock"), "{hint}");

@@ -289,7 +289,7 @@ impl Resolver<'_> {
             self.ok_or_report("invalid target name", name, rules::check_name(&name.value));
         }
         let alias = table.string("alias", &mut self.problems).map(|alias| alias.value);
-        let access = self.access(table).plain();
+        let access = self.access(table).without_spans();
         let administer = self.administer(table, &[&access]);
         let portal_group = table.integer("portal_group", 1..=65_535, &mut self.problems);
         let chap = chap_list(table, self);

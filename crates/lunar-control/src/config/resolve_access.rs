@@ -15,7 +15,7 @@ pub struct ReadAccess {
 
 impl ReadAccess {
     /// The lists without positions.
-    pub fn plain(&self) -> Access {
+    pub fn without_spans(&self) -> Access {
         Access {
             initiators: self.initiators.iter().map(|name| name.value.clone()).collect(),
             networks: self.networks.iter().map(|network| network.value).collect(),
@@ -66,7 +66,7 @@ impl Resolver<'_> {
                 self.problems.add(span, what, Some(hint));
             }
         }
-        access.plain()
+        access.without_spans()
     }
 
     /// Reads `administer` of a target or a LUN: names that all of `access` admit. An empty list

@@ -121,15 +121,15 @@ impl Setting {
         Self::optional(key, (!items.is_empty()).then_some(Value::List(items)))
     }
 
-    /// Creates a setting that has the value `is` now, and `default` if the file omits the key.
+    /// Creates a setting with this value, and `default` if the file omits the key.
     pub(super) fn with_default<T: PartialEq>(
         key: &'static str,
-        is: T,
+        value: T,
         default: T,
-        value: fn(T) -> Value,
+        convert: fn(T) -> Value,
     ) -> Self {
-        let same = is == default;
-        Self::new(key, Some(value(is)), same)
+        let same = value == default;
+        Self::new(key, Some(convert(value)), same)
     }
 
     /// Whether both are equal; a secret file with changed contents makes them unequal.

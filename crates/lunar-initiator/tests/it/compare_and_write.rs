@@ -18,10 +18,10 @@ async fn compare(rig: &Rig, old: u8, new: u8) -> Option<u64> {
 /// Goal: COMPARE AND WRITE writes if the blocks have the old content, and otherwise returns the
 /// offset of the first difference.
 #[test]
-fn it_compares_and_writes() {
+fn equal_blocks_are_replaced_and_others_reported() {
     block_on(async {
         let rig = Rig::new(1).await;
-        assert!(rig.disk.compare_and_write().is_none(), "the target was not asked");
+        assert!(rig.disk.compare_and_write().is_none(), "the target received no command");
         rig.disk.offer_compare_and_write().await;
         assert_eq!(compare(&rig, 0, 1).await, None);
         assert_eq!(compare(&rig, 0, 2).await, Some(0));
@@ -48,9 +48,17 @@ fn a_lost_response_is_no_difference() {
         let rig = Rig::new(1).await;
         rig.disk.offer_compare_and_write().await;
         rig.relay.rule(Rule { cut: true, ..Rule::of(COMPARE_AND_WRITE) });
-        assert_eq!(compare(&rig, 0, 1).await, None, "it had written before the cut");
+        assert_eq!(
+            compare(&rig, 0, 1).await,
+            None,
+            "the command had written before the connection was cut"
+        );
         rig.relay.rule(Rule { cut: true, ..Rule::of(COMPARE_AND_WRITE) });
-        assert_eq!(compare(&rig, 0, 2).await, Some(0), "another content than both");
+        assert_eq!(
+            compare(&rig, 0, 2).await,
+            Some(0),
+            "the content is neither the old nor the new one"
+        );
         assert_eq!(compare(&rig, 1, 2).await, None);
         rig.end().await;
     });

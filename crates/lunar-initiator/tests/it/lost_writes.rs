@@ -242,9 +242,9 @@ fn a_deferred_error_fails_the_flush_and_not_the_command() {
     });
 }
 
-/// Goal: a failed flush also fails the concurrent ones, which the target may answer with GOOD, and
-/// the next one if there was none: each promises durability of the same writes. Another user of the
-/// disk can read the count of losses.
+/// Goal: a failed flush also fails concurrent flushes, which the target may answer with GOOD,
+/// because each of them promises durability of the same writes. If there is no concurrent flush,
+/// the next flush fails. Another user of the disk can read the count of losses.
 #[test]
 fn a_failed_flush_fails_concurrent_flushes() {
     block_on(async {

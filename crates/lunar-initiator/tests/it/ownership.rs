@@ -120,22 +120,22 @@ fn one_host_owns_the_disk() {
         a.write().await.unwrap();
         assert_eq!(b.read().await.unwrap(), 1);
         b.write().await.expect_err("only the owner writes");
-        assert!(!b.fence.is_lost(), "it never owned the disk");
+        assert!(!b.fence.is_lost(), "the host never owned the disk");
         a.check().await.unwrap();
         assert!(matches!(a.acquire(false).await.unwrap(), OwnershipGrant::OwnedBy(_)));
         a.release().await;
         assert_eq!(b.acquire(false).await.unwrap(), OwnershipGrant::Acquired);
         assert_eq!(a.acquire(false).await.unwrap(), owned_by(HOST_B));
         b.write().await.unwrap();
-        a.write().await.expect_err("it has released the disk");
+        a.write().await.expect_err("the owner has released the disk");
         b.release().await;
         a.write().await.expect("nobody owns the disk");
         shut_down(target.server).await;
     });
 }
 
-/// Goal: after a take-over the former owner cannot write, and notices it with its next command,
-/// a read included; its release leaves the new owner alone.
+/// Goal: after a take-over the former owner cannot write, and notices it with its next command, a
+/// read included; its release does not affect the new owner.
 #[test]
 fn a_take_over_fences_the_former_owner() {
     block_on(async {
@@ -188,8 +188,8 @@ fn a_conflict_is_verified() {
     });
 }
 
-/// Goal: nothing is written while the lease of the disk is over, also not again in another session;
-/// COMPARE AND WRITE, which renews the lease, and reads are sent.
+/// Goal: nothing is written after the lease of the disk has ended, neither at once nor again in
+/// another session; COMPARE AND WRITE, which renews the lease, and reads are sent.
 #[test]
 fn a_disk_without_its_lease_is_not_written_to() {
     block_on(async {
@@ -213,7 +213,7 @@ fn a_disk_without_its_lease_is_not_written_to() {
             lease.end();
         };
         let (written, ()) = tokio::join!(a.write(), end);
-        written.expect_err("it is not sent again");
+        written.expect_err("the write is not sent again");
         assert_eq!(relay.sent(WRITE_16), 3);
         ownership.set_lease(None);
         a.write().await.unwrap();
@@ -299,7 +299,7 @@ fn an_owner_returns_with_its_key() {
 
 /// Goal: a response that is lost with its session does not end an acquisition.
 #[test]
-fn a_lost_response_is_asked_for_again() {
+fn a_query_with_a_lost_response_is_repeated() {
     block_on(async {
         let target = SharedTarget::new();
         let relay = target.relay().await;
@@ -341,7 +341,7 @@ fn short_reservation_data_is_an_error() {
 }
 
 /// Goal: an initiator that is registered without a reservation is removed, because it could write;
-/// a warning names it. Registrations of the same owner are removed without one.
+/// a warning names it. Registrations of the same owner are removed without a warning.
 #[test]
 fn other_registrants_are_removed_by_name() {
     let warnings = Warnings::default();

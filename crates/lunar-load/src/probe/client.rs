@@ -77,7 +77,8 @@ fn exchange_on_one(
     request.resize(HEADER_BYTES + up as usize, 0);
     let answer = HEADER_BYTES + down as usize;
     let mut buffer = vec![0; PIECE];
-    // Requests without data are sent together in one call; those with data are large enough.
+    // Requests without data are sent together in one call; requests with data are large enough for
+    // a call each.
     let batch = if up == 0 { depth } else { 1 };
     let requests = request.repeat(batch);
     let send = |socket: &mut TcpStream, mut count: usize| -> io::Result<()> {

@@ -49,8 +49,8 @@ fn all_shapes_are_measured_in_both_directions() {
     assert!(probed.stream_bytes_per_second().least <= MOST, "{probed:?}");
 }
 
-/// Goal: a machine that is not quiet causes a warning that names the figure that varied most; small
-/// variations do not.
+/// Goal: a busy machine causes a warning that names the figure that varied most; small variations
+/// do not.
 #[test]
 fn variation_between_rounds_causes_a_warning() {
     let round = |micros, exchanges| Round {

@@ -126,7 +126,7 @@ impl Forwarder {
         for (at, (connection, flags)) in self.connections.iter().zip(interests).enumerate() {
             let both = [&connection.client, &connection.target];
             for (side, (socket, flags)) in both.into_iter().zip(flags).enumerate() {
-                // A socket without interest would report its end again and again.
+                // A socket without requested events would report its end again and again.
                 if !flags.is_empty() {
                     sockets.push(PollFd::new(socket, flags));
                     sides.push((at, side));

@@ -22,7 +22,8 @@ struct MemberExtents<'a> {
 }
 
 impl MemberExtents<'_> {
-    /// Returns the extent of block `lba`, cut off before it and at the end of the part.
+    /// Returns the part of the extent of block `lba` that begins with this block and ends within
+    /// the range of the member.
     async fn extent_at(&mut self, lba: u64, extents_max: usize) -> Result<Option<Extent>, Error> {
         while self.extents.last().is_some_and(|extent| end(extent.range) <= lba) {
             self.extents.pop();

@@ -1,11 +1,10 @@
 //! Adds and removes members while the mirror is in use.
 //!
-//! State after a power cut while a member is added, in the order of the steps:
-//! 1. The new device is prepared, and gets a label of the present generation with the new slot.
-//!    The labels of the other members do not have this slot: the mirror opens without the device,
-//!    or ignores it.
-//! 2. The labels of the current members have the slot, in a new generation. Once the first of
-//!    these labels is written, the mirror opens with the device, which is stale, or without it.
+//! State after a power cut while a member is added, in the order of the steps: 1. The new device is
+//! prepared, and gets a label of the current generation with the new slot. The labels of the other
+//! members do not have this slot: the mirror opens without the device, or ignores it. 2. The labels
+//! of the current members have the slot, in a new generation. Once the first of these labels is
+//! written, the mirror opens with the device, which is stale, or without it.
 //!
 //! While a member is removed:
 //! 1. If it is current, it is left out: the labels of the other members have a new generation.

@@ -147,7 +147,7 @@ impl IntentLog {
                 return Vec::new();
             }
             state.remove_old(self.kept());
-            // One page has the regions of all open changes: the others wait for it.
+            // This page contains the regions of all open changes, so the other changes wait for it.
             let mut next = state.durable.clone();
             let open =
                 (0..state.durable.regions()).filter(|region| state.open[*region as usize] > 0);
@@ -284,8 +284,8 @@ impl IntentLog {
         let (marked, pages) = {
             let mut sequence = self.sequence.lock().await;
             let marked = self.on_members();
-            // Both numbers count in any case: otherwise the next page would replace the newest page
-            // of the other members, or of this one.
+            // Both sequence numbers are used, even if only one page is written: otherwise the next
+            // page would replace the newest page of the other members or of this member.
             let pages = [(); 2].map(|()| self.next_page(&mut sequence, &marked));
             (marked, pages)
         };
@@ -295,10 +295,10 @@ impl IntentLog {
         Ok(marked)
     }
 
-    /// Continues with the regions of a mirror that has grown: each has the marks of those that it
-    /// is made of. Those of the new blocks are marked, because the blocks were written and are not
-    /// flushed; the pages have the marks when they were written next. Called behind the membership
-    /// lock, held alone: no change is open.
+    /// Adapts the log to the regions of a mirror that has grown. A new region is marked if one of
+    /// the old regions that it consists of is marked. The regions of the new blocks are marked,
+    /// because these blocks were written and are not flushed; the next pages contain these marks.
+    /// Called with exclusive membership lock, so that no change is open.
     pub(super) async fn grow(&self, label: &Label, new: BlockRange) {
         let _sequence = self.sequence.lock().await;
         let regions = label.regions();

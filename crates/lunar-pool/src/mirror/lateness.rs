@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time of which late parts are summed.
+/// Length of the window in which late times are summed.
 pub const LATENESS_WINDOW: Duration = Duration::from_secs(10);
 
 /// Maximum time in this window for which a member may hold up the others.

@@ -169,14 +169,15 @@ impl Mirror {
         Ok(!left.is_empty() && self.current().iter().any(|one| !contains(failed, one)))
     }
 
-    /// Handles the case that no member has all acknowledged writes. One member is kept as it is;
-    /// the loss is counted, and flushes of the users fail until one has reported it.
+    /// Handles the case that no member has all acknowledged writes. The content of one member is
+    /// accepted; the loss is counted, and flushes of the users fail until one has reported it.
     fn latch_loss(&self, kept: &Arc<MirrorMember>, among: &[Arc<MirrorMember>]) {
         let others = among.iter().filter(|one| !Arc::ptr_eq(one, kept));
         let others: u64 = others.map(|one| one.new_losses().saturating_sub(1)).sum();
         self.losses.fetch_add((self.keep_as_it_is(kept) + others).max(1), SeqCst);
         tracing::warn!(
-            "{}: no member has all acknowledged writes, {} is kept as it is; the next flush fails",
+            "{}: no member has all acknowledged writes; the content of {} is used; the next flush \
+             fails",
             self.name,
             kept.device.name()
         );

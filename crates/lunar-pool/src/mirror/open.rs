@@ -125,7 +125,7 @@ impl Mirror {
         }
         let slots: MemberSet = current.iter().map(|member| member.slot).collect();
         if slots != label.current {
-            // Before any change that the missing members miss.
+            // The labels record the missing members before any change that these do not receive.
             let mut roster = self.roster.write().await;
             self.set_current(&mut roster, current, false).await?;
         }

@@ -12,7 +12,7 @@ const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// Default rate of copies while users have operations.
 const RESYNC_BUSY_BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// Default time after which a spare device replaces a member that is out.
+/// Default time after which a spare device replaces a member that is left out.
 const SPARE_WAIT: Duration = Duration::from_secs(5 * 60);
 
 /// Default time for which a mark stays. Databases, and file systems that commit every 5 s, write to
@@ -35,8 +35,8 @@ pub struct MirrorOptions {
     /// Pause before a member that has failed is recovered; it doubles with each attempt, up to a
     /// minute, until the member was current for a minute.
     pub recovery_pause: Duration,
-    /// Time for which a member may be out before a spare device replaces it. While data is copied
-    /// to the member, it is not replaced.
+    /// Time for which a member may be left out before a spare device replaces it. While data is
+    /// copied to the member, it is not replaced.
     pub spare_wait: Duration,
     /// Time for which a region stays marked on the members after its last change. Another change
     /// within this time needs no page with marks, and a crash within it makes the next opening copy

@@ -126,7 +126,8 @@ impl Mirror {
             let additions = self.rewrites.additions();
             let written = self.rewrite_pieces(region).await?;
             for member in &written {
-                // The member is left out, or kept as it is: then more regions are rewritten.
+                // The member is left out, or its content is accepted: then more regions are
+                // rewritten.
                 self.leave_out_if_lossy(member).await?;
             }
             let roster = self.roster.read().await;

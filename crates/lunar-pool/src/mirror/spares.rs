@@ -1,4 +1,4 @@
-//! Spare devices, which replace members that are out for too long.
+//! Spare devices, which replace members that are left out for too long.
 
 use super::Mirror;
 use super::slots::MemberSlot;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Interval at which the connection of a member that is out is checked.
+/// Interval at which the connection of a member that is left out is checked.
 const LINK_POLL: Duration = Duration::from_secs(5);
 
 /// Time after which a spare device that has failed is tried again.
@@ -131,7 +131,7 @@ impl Mirror {
         vacancies.min_by_key(|vacancy| vacancy.due)
     }
 
-    /// Lets a spare device replace a member that is out, if it still is.
+    /// Lets a spare device replace a member, if it is still left out.
     async fn replace_by_spare(self: &Arc<Self>, slot: u16, spare: Spare) {
         let is_out = |taken: &MemberSlot| match taken {
             MemberSlot::Vacant => false,
@@ -157,8 +157,8 @@ impl Mirror {
     }
 }
 
-/// Replaces members that are out for too long, as long as there are spare devices. Ends when the
-/// pool is closed.
+/// Replaces members that are left out for too long, as long as there are spare devices. Ends when
+/// the pool is closed.
 async fn replace_members(weak: Weak<Mirror>) {
     loop {
         let Some(mirror) = weak.upgrade().filter(|mirror| !mirror.closing.load(SeqCst)) else {

@@ -258,7 +258,7 @@ pub enum Plan {
 pub struct AwaitingParameterList {
     /// The whole CDB.
     pub cdb: Vec<u8>,
-    /// Particularities of the awaited list.
+    /// Kind of the awaited list.
     pub kind: ListKind,
 }
 

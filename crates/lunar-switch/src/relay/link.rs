@@ -21,12 +21,13 @@ use tokio::time::Instant;
 /// Time for which commands are executed by the device after one has failed.
 const AVOID_TIME: Duration = Duration::from_secs(2);
 
-/// A shorter segment counts as much as this among the data that is held: its buffer has a page at
-/// least, and a storage may send segments of one byte.
+/// Minimum number of bytes that a segment counts in the data that is held: its buffer has at least
+/// a page, and a storage may send segments of one byte.
 const SEGMENT_COUNTED_MIN: usize = 4 << 10;
 
-/// A connection of one host connection to one storage, as both sides use it. READs and WRITEs have
-/// connections of their own: that of READs is not read while the host does not take their data.
+/// State of a connection between one host connection and one storage, which both sides use. READs
+/// and WRITEs have connections of their own: that of READs is not read while the host does not take
+/// their data.
 #[derive(Clone, Debug)]
 pub(super) struct StorageLink(Rc<RefCell<LinkState>>);
 
@@ -70,7 +71,7 @@ struct LinkState {
     /// Commands that were aborted and that the storage still has.
     aborted: BTreeMap<TaskId, SharedCommand>,
     next_id: u64,
-    /// Data of all READs, which wakes the socket when it leaves.
+    /// Data in flight of all READs; wakes the socket when the host has taken data.
     in_flight: Arc<InFlightMeter>,
     /// Memory that is reserved for the READs that have not ended, in bytes.
     reserved_bytes: usize,
@@ -266,7 +267,8 @@ impl StorageLink {
 
 /// The side of the socket.
 impl StorageLink {
-    /// Returns the next request, or registers the waker, also for the time when data leaves.
+    /// Returns the next request, or registers the waker, which is also woken when the host has
+    /// taken data.
     pub(super) fn poll_request(&self, context: &Context<'_>) -> Poll<StorageInput> {
         let state = &mut *self.0.borrow_mut();
         if !state.may_receive() {
@@ -293,7 +295,7 @@ impl StorageLink {
         let bytes = bytes as usize;
         let counted_bytes = bytes.max(SEGMENT_COUNTED_MIN);
         let Some(in_flight) = transfer.in_flight.try_add(counted_bytes) else {
-            // Cannot be: nothing is received while it does not fit.
+            // Not reached: nothing is received while a segment does not fit.
             transfer.end = Some(Err(RelayFailure::NotExecuted));
             transfer.wake();
             return None;
@@ -303,7 +305,7 @@ impl StorageLink {
             state.full.push(id);
         }
         let memory = transfer.memory.as_mut()?;
-        // The buffers are charged by themselves.
+        // The memory of the buffers is charged separately.
         let left = memory.reserved_bytes.saturating_sub(transfer.in_flight.bytes());
         memory.charge.set(left);
         Some((memory.buffers.take(bytes), in_flight))
@@ -380,8 +382,8 @@ impl LinkState {
 }
 
 impl Transfer {
-    /// True while a further segment may not fit. A READ all of whose data fits is never full: it
-    /// may wait for other parts without keeping its socket from being read.
+    /// True while a further segment may not fit. A READ whose data fits completely is never full,
+    /// so its socket is read even while the READ waits for other parts.
     fn is_full(&self) -> bool {
         let next_bytes = self.missing_bytes.min(SEGMENT_BYTES_MAX as usize);
         next_bytes > 0 && self.in_flight.room_bytes() < next_bytes.max(SEGMENT_COUNTED_MIN)

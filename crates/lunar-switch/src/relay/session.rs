@@ -596,7 +596,7 @@ impl StorageSession {
             DataDestination::Stream { task, .. } if self.table.active(task).is_some() => {
                 IncomingDestination::Command(task)
             }
-            _ => IncomingDestination::Nowhere,
+            _ => IncomingDestination::Discarded,
         };
         self.outputs.push_back(StorageOutput::Receive(destination));
     }

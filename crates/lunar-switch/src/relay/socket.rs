@@ -40,7 +40,7 @@ pub(super) struct StorageSocket {
 
 /// The data segment of the current PDU.
 enum IncomingData {
-    Nowhere,
+    Discarded,
     Session { buffer: Vec<u8>, filled: usize },
     Command { buffer: Buffer, filled: usize, in_flight: InFlightBytes },
 }
@@ -52,7 +52,7 @@ impl StorageSocket {
             link,
             owner: host.owner,
             memory: RelaySocketMemory::new(&host.buffers),
-            segment: IncomingData::Nowhere,
+            segment: IncomingData::Discarded,
             announced_bytes: 0,
             held_until: None,
             is_held: false,
@@ -117,14 +117,14 @@ impl StorageSocket {
             }
             IncomingDestination::Command(id) => match self.link.begin_segment(id, bytes) {
                 Some((buffer, in_flight)) => IncomingData::Command { buffer, filled: 0, in_flight },
-                None => IncomingData::Nowhere,
+                None => IncomingData::Discarded,
             },
-            IncomingDestination::Nowhere => IncomingData::Nowhere,
+            IncomingDestination::Discarded => IncomingData::Discarded,
         }
     }
 
     fn data_in(&mut self, id: TaskId, bytes: u32) {
-        let segment = std::mem::replace(&mut self.segment, IncomingData::Nowhere);
+        let segment = std::mem::replace(&mut self.segment, IncomingData::Discarded);
         if let IncomingData::Command { buffer, filled, in_flight } = segment
             && filled == bytes as usize
         {
@@ -135,7 +135,7 @@ impl StorageSocket {
 
 impl ConnectionHandler for StorageSocket {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
-        self.segment = IncomingData::Nowhere;
+        self.segment = IncomingData::Discarded;
         self.announced_bytes = header.data_segment_bytes();
         self.handle(now, StorageInput::Header(header), out);
     }
@@ -146,7 +146,7 @@ impl ConnectionHandler for StorageSocket {
 
     fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.segment {
-            IncomingData::Nowhere => &mut [],
+            IncomingData::Discarded => &mut [],
             IncomingData::Session { buffer, filled } => {
                 buffer.get_mut(*filled..).unwrap_or_default()
             }
@@ -158,7 +158,7 @@ impl ConnectionHandler for StorageSocket {
 
     fn payload_filled(&mut self, bytes: usize) {
         match &mut self.segment {
-            IncomingData::Nowhere => {}
+            IncomingData::Discarded => {}
             IncomingData::Session { filled, .. } | IncomingData::Command { filled, .. } => {
                 *filled += bytes;
             }
@@ -166,7 +166,7 @@ impl ConnectionHandler for StorageSocket {
     }
 
     fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
-        let data = match std::mem::replace(&mut self.segment, IncomingData::Nowhere) {
+        let data = match std::mem::replace(&mut self.segment, IncomingData::Discarded) {
             IncomingData::Session { buffer, .. } => buffer.into(),
             segment => {
                 self.segment = segment;

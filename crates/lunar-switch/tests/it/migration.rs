@@ -161,7 +161,7 @@ impl Rig {
                 *storage.faults.lock().unwrap() = Faults::default();
             }
             assert_eq!(end == MigrationEnd::Moved, *self.is_moved.lock().unwrap());
-            self.unused_blocks_are_overwritten(end);
+            self.overwrite_unused_blocks(end);
             let check = async {
                 hosts.run_and_stop().await;
                 model::check_all(&disk, &self.model).await;
@@ -175,7 +175,7 @@ impl Rig {
     }
 
     /// Overwrites the blocks that are not in use.
-    fn unused_blocks_are_overwritten(&self, end: MigrationEnd) {
+    fn overwrite_unused_blocks(&self, end: MigrationEnd) {
         match end {
             MigrationEnd::Moved => self.storages[0].overwrite_with_garbage(FROM),
             MigrationEnd::Cancelled => self.storages[1].overwrite_with_garbage(TO),
@@ -268,9 +268,9 @@ fn an_extent_moves_while_it_is_changed() {
 }
 
 /// Goal: storages that fail, are late or unreachable, or lose the writes in their caches, failures
-/// of the record, and random cancellation change nothing that hosts rely on. A loss is reported by
-/// the next flush of a host; after success and after cancellation only the blocks of one side are
-/// in use.
+/// of the record, and random cancellation violate no guarantee to hosts. A loss is reported by the
+/// next flush of a host; after success and after cancellation only the blocks of one side are in
+/// use.
 #[test]
 fn faults_and_cancellation() {
     let ends = Mutex::new([0; 2]);
@@ -321,7 +321,7 @@ fn crashes_leave_one_good_copy() {
             if end.is_none() {
                 moved_at.lock().unwrap()[usize::from(is_moved)] += 1;
             }
-            rig.unused_blocks_are_overwritten(match is_moved {
+            rig.overwrite_unused_blocks(match is_moved {
                 true => MigrationEnd::Moved,
                 false => MigrationEnd::Cancelled,
             });

@@ -197,8 +197,8 @@ impl Storage {
         content.is_unreported = true;
     }
 
-    /// The switch has crashed: changes in flight arrive or do not, and the power of the storage may
-    /// be cut. The next run of the switch has the steps `steps`.
+    /// Called when the switch has crashed: changes in flight are applied or not, at random, and the
+    /// power of the storage may be cut. The next run of the switch has the steps `steps`.
     pub fn crash(&self, steps: &Arc<Steps>) {
         let mut content = self.content();
         for (_, (lba, versions)) in std::mem::take(&mut content.pending) {

@@ -389,7 +389,7 @@ impl Reader<'_, '_> {
             return self.read(left - bytes, bytes).await.map(Some);
         }
         let offset = self.done;
-        self.look(offset).await?;
+        self.find_extent(offset).await?;
         if self.hole_until > offset {
             let bytes = (self.hole_until - offset).min(ZERO_PIECE_BYTES);
             self.done += bytes;
@@ -413,7 +413,7 @@ impl Reader<'_, '_> {
 
     /// Finds how far the source from `offset` on is all data, or all a hole that the destination
     /// can also make. If the device cannot determine it, the range counts as data.
-    async fn look(&mut self, offset: u64) -> Step<()> {
+    async fn find_extent(&mut self, offset: u64) -> Step<()> {
         if self.hole_until > offset || self.data_until > offset {
             return Ok(());
         }

@@ -7,8 +7,8 @@
 //! turns, and a command that needs the range exclusively would wait that long, with all other
 //! commands behind. An atomic write may therefore come between two pieces. It must not be seen in
 //! part: blocks compared before it and blocks compared after it need not have matched at any time.
-//! If there may have been one, the next piece is read together with enough blocks before it to read
-//! each atomic write across the border in one piece.
+//! If an atomic write may have come between two pieces, the next read begins early enough to
+//! contain every atomic write across the border between the pieces.
 //!
 //! COMPARE AND WRITE and ORWRITE promise that nothing comes between their read and their write, not
 //! that their blocks change all at once: VERIFY may find some of them changed, as READ may.

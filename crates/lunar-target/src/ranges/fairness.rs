@@ -267,7 +267,7 @@ impl Watch {
         if let Some(at) = ending {
             drop(self.claims.remove(at));
         }
-        self.look();
+        self.check_claims();
     }
 
     fn queue(&mut self, owner: usize, blocks: ClaimedBlocks, exclusive: bool) {
@@ -283,7 +283,7 @@ impl Watch {
     }
 
     /// Checks the held claims.
-    fn look(&mut self) {
+    fn check_claims(&mut self) {
         for claim in &mut self.claims {
             let is_held = is_held(&self.locks, &claim.queued);
             assert!(is_held || !claim.is_held, "a held claim is not revoked");

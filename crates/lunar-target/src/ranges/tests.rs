@@ -282,7 +282,7 @@ fn busy(locks: &Arc<RangeLocks>, range_of: impl Fn(usize) -> LbaRange) -> Vec<Ra
 
 /// Maximum number of comparisons for a claim that overlaps with no waiting claim: two paths from
 /// the root to a leaf in each of the trees.
-const LOOKS_ELSEWHERE_MAX: usize = 256;
+const COMPARISONS_ELSEWHERE_MAX: usize = 256;
 
 /// Fault: the beginning and the end of any claim examined all waiting claims of the unit. While 160
 /// sessions of 16 addresses sent COMPARE AND WRITE of one block, the request rate of a host that
@@ -301,12 +301,15 @@ fn a_claim_does_not_visit_claims_for_other_blocks() {
         let victim = Arc::default();
         for elsewhere in [range(0, 8), range(3999, 1), range(5000, 256)] {
             let done = comparisons(|| drop(locks.try_lock_shared(elsewhere).unwrap()));
-            assert!(done <= LOOKS_ELSEWHERE_MAX, "{done} comparisons for a write elsewhere");
+            assert!(done <= COMPARISONS_ELSEWHERE_MAX, "{done} comparisons for a write elsewhere");
             for exclusive in [false, true] {
                 let done = comparisons(|| {
                     drop(locks.queue_for(&victim, elsewhere, exclusive).unwrap());
                 });
-                assert!(done <= LOOKS_ELSEWHERE_MAX, "{done} comparisons for a claim elsewhere");
+                assert!(
+                    done <= COMPARISONS_ELSEWHERE_MAX,
+                    "{done} comparisons for a claim elsewhere"
+                );
             }
         }
         drop(busy);

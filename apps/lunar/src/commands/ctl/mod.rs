@@ -2,7 +2,7 @@
 
 mod change;
 mod limit;
-mod look;
+mod show;
 mod table;
 mod target;
 mod trace;
@@ -38,10 +38,10 @@ pub struct Ctl {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Status(look::StatusCommand),
-    Sessions(look::SessionsCommand),
-    Targets(look::TargetsCommand),
-    Luns(look::LunsCommand),
+    Status(show::StatusCommand),
+    Sessions(show::SessionsCommand),
+    Targets(show::TargetsCommand),
+    Luns(show::LunsCommand),
     Resize(change::ResizeCommand),
     Recover(change::RecoverCommand),
     AddLun(change::AddLun),
@@ -66,10 +66,10 @@ pub fn run(args: &Ctl, format: Format) -> Result<(), Failure> {
     };
     let work = async {
         match &args.command {
-            Command::Status(args) => look::status(&client, args, format).await,
-            Command::Sessions(args) => look::sessions(&client, args, format).await,
-            Command::Targets(args) => look::targets(&client, args, format).await,
-            Command::Luns(args) => look::luns(&client, args, format).await,
+            Command::Status(args) => show::status(&client, args, format).await,
+            Command::Sessions(args) => show::sessions(&client, args, format).await,
+            Command::Targets(args) => show::targets(&client, args, format).await,
+            Command::Luns(args) => show::luns(&client, args, format).await,
             Command::Resize(args) => change::resize(&client, args, format).await,
             Command::Recover(args) => change::recover(&client, args, format).await,
             Command::AddLun(args) => change::add_lun(&client, args, format).await,

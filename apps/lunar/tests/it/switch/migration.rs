@@ -100,7 +100,7 @@ impl Writer {
 }
 
 /// Opens LUN 0 as a host that does not wait for a switch that was killed.
-fn impatient_host(rig: &Rig, connector: &Connector) -> Arc<RemoteDisk> {
+fn host_without_reconnection(rig: &Rig, connector: &Connector) -> Arc<RemoteDisk> {
     let name = "iqn.2026-11.org.lunarsan.test:impatient";
     let options = SessionOptions { recovery_seconds: 0, ..SessionOptions::new(name) };
     let disk = connector.open(&rig.switch.lun(0).parse().unwrap(), &options).unwrap();
@@ -198,7 +198,7 @@ fn a_killed_switch_begins_the_move_again() {
     assert_eq!(json(&begun)["size_bytes"], 4 * MIB);
     let mut rounds = 0;
     loop {
-        let disk = impatient_host(&rig, &connector);
+        let disk = host_without_reconnection(&rig, &connector);
         let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
         let pause = Duration::from_millis(writer.next() % 700);
         let is_last = rounds == 6;

@@ -87,7 +87,7 @@ fn pieces_with_data_are_short() {
         pieces.borrow_mut().push(piece.clone());
         Ok(())
     };
-    disk.by_sectors(&mut all.clone(), &mut PieceSize::new(4096), record, || false).unwrap();
+    disk.clear_sectors(&mut all.clone(), &mut PieceSize::new(4096), record, || false).unwrap();
     let pieces = pieces.into_inner();
     assert_eq!(pieces[0], 12_288..256 * KIB);
     assert_eq!(pieces.last().unwrap().end, all.end);
@@ -149,7 +149,7 @@ fn clears_give_way_between_pieces() {
             clears.count_held(HELD_TIME_MAX);
             Ok(())
         };
-        disk.by_sectors(&mut (0..MIB), &mut PieceSize::new(MIB), held, || false).unwrap();
+        disk.clear_sectors(&mut (0..MIB), &mut PieceSize::new(MIB), held, || false).unwrap();
     };
     (0..4).for_each(|_| clear());
     assert_eq!(pauses(), 0, "nobody waits");
@@ -297,9 +297,9 @@ fn stopped_clears_continue_where_they_stopped() {
         _ => Err(std::io::ErrorKind::StorageFull.into()),
     };
     let mut size = PieceSize::new(4096);
-    disk.by_sectors(&mut left, &mut size, fails, || true).unwrap();
+    disk.clear_sectors(&mut left, &mut size, fails, || true).unwrap();
     assert_eq!(left, 256 * KIB..8 * MIB);
-    disk.by_sectors(&mut left, &mut size, fails, || true).unwrap_err();
+    disk.clear_sectors(&mut left, &mut size, fails, || true).unwrap_err();
     assert_eq!(left, 256 * KIB..8 * MIB);
 }
 
@@ -505,6 +505,6 @@ fn a_clear_does_not_search_for_the_end_of_data() {
     while size.bytes() < START {
         size.adapt(size.bytes(), Duration::ZERO);
     }
-    disk.by_sectors(&mut (START..DATA + MIB), &mut size, |_| Ok(()), || false).unwrap();
+    disk.clear_sectors(&mut (START..DATA + MIB), &mut size, |_| Ok(()), || false).unwrap();
     assert_eq!(rustix::fs::tell(&disk.file).unwrap(), DATA);
 }

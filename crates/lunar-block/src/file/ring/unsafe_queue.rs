@@ -94,8 +94,8 @@ impl Queue {
         self.0.free.is_empty()
     }
 
-    /// Queues `transfer`, and submits the queue if it is long enough for a call. The caller has
-    /// checked that the ring is not full; a full ring drops the transfer.
+    /// Queues `transfer`, and submits the queue if it is long enough to be worth a system call. The
+    /// caller has checked that the ring is not full; a full ring drops the transfer.
     pub(super) fn put(&mut self, transfer: Transfer) {
         let Some(slot) = self.0.free.pop() else { return };
         self.0.slots[slot as usize] = Some(transfer);

@@ -63,7 +63,7 @@ struct State {
     answered: watch::Sender<Vec<u8>>,
     /// True after [`Relay::release_held`], until the next rule.
     released: watch::Sender<bool>,
-    /// Portal of new connections, if it is not the first one.
+    /// Portal of new connections, if it differs from the first one.
     portal: Mutex<Option<SocketAddr>>,
 }
 

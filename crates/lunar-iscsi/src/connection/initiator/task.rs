@@ -32,9 +32,9 @@ pub(super) struct Task {
     pub(super) requested: Coverage,
     /// Number of R2Ts whose data is not completely sent.
     pub(super) r2ts_open: u32,
-    /// Id of the task management function that may end this task: with FastAbort no more data is
-    /// sent until the function is answered (RFC 7143 §4.2.3.4 a)), and for an ABORT TASK of a
-    /// streaming command none while the function is queued and has no CmdSN yet.
+    /// Id of the task management function that may end this task: with FastAbort, no more data is
+    /// sent until the function is answered (RFC 7143 §4.2.3.4 a)). For an ABORT TASK of a streaming
+    /// command, no data is sent while the function is queued without a CmdSN.
     pub(super) paused_by: Option<TaskId>,
     pub(super) data_in_bytes_max: u32,
     pub(super) received: Coverage,

@@ -28,7 +28,7 @@ fn release(faults: &[Arc<FaultDevice>]) {
 /// Fault: each SYNCHRONIZE CACHE flushed all members, so a flood of one host kept them busy. Goal:
 /// flushes that wait share the next one, which begins after all of them.
 #[tokio::test(start_paused = true)]
-async fn waiting_flushes_are_one() {
+async fn waiting_flushes_share_the_next_one() {
     let rig = Rig::new(2).await;
     rig.write(0, 1).await;
     let seen = |rig: &Rig| [0, 1].map(|at| rig.faults[at].seen(FaultOperation::Flush));
@@ -45,7 +45,7 @@ async fn waiting_flushes_are_one() {
         assert!(poll!(flush).is_pending());
     }
     settle().await;
-    assert_eq!(seen(&rig), before.map(|seen| seen + 1), "one at a time");
+    assert_eq!(seen(&rig), before.map(|seen| seen + 1), "the members are flushed once at a time");
     rig.faults.iter().for_each(|fault| fault.release());
     first.await.unwrap();
     settle().await;
@@ -54,7 +54,7 @@ async fn waiting_flushes_are_one() {
     }
     release(&rig.faults);
     assert!(join_all(later).await.iter().all(Result::is_ok));
-    assert_eq!(seen(&rig), before.map(|seen| seen + 2), "and no page without marks");
+    assert_eq!(seen(&rig), before.map(|seen| seen + 2), "no flush for a page without marks");
 }
 
 /// Goal: all users who share a flush that fails get its error, with its cause.
@@ -89,17 +89,17 @@ async fn changes_do_not_wait_for_one_that_is_not_polled() {
     release(&rig.faults);
     let others = (1..BLOCKS / REGION).map(|region| rig.try_write(region * REGION, 2));
     let others = tokio::time::timeout(Duration::from_secs(60), join_all(others));
-    assert!(others.await.expect("nobody waits for the first").iter().all(Result::is_ok));
+    assert!(others.await.expect("no change waits for the first one").iter().all(Result::is_ok));
     let other = tokio::time::timeout(Duration::from_secs(60), rig.pool.flush());
-    other.await.expect("nobody waits for the first").unwrap();
+    other.await.expect("no flush waits for the first change").unwrap();
     first.await.unwrap();
 }
 
-/// A source of foreign waiters that the test switches on and off.
+/// A `ForeignWaiters` whose result a test sets.
 #[derive(Debug, Default)]
-struct Switch(AtomicBool);
+struct SettableWaiters(AtomicBool);
 
-impl ForeignWaiters for Switch {
+impl ForeignWaiters for SettableWaiters {
     fn are_waiting(&self) -> bool {
         self.0.load(SeqCst)
     }
@@ -134,7 +134,7 @@ async fn members_know_that_others_wait() {
             queued.push(read);
         }
     }
-    let waiters = Arc::new(Switch::default());
+    let waiters = Arc::new(SettableWaiters::default());
     let context = IoContext::with_foreign_waiters(&owner, Some(Arc::clone(&waiters) as _));
     let write = pool.write(BlockRange::new(0, 1), filled(2, 1), false);
     let mut write = Box::pin(context.scope(write));
@@ -147,7 +147,7 @@ async fn members_know_that_others_wait() {
         drop(queued[at].as_mut().await.unwrap());
     }
     let written = tokio::time::timeout(Duration::from_secs(60), write).await;
-    written.expect("it comes before the reads").unwrap();
+    written.expect("the write comes before the queued reads").unwrap();
     release(&faults);
     drop(queued);
 }

@@ -39,8 +39,8 @@ fn fail_writes(rig: &Rig, member: usize) {
     rig.inject(member, Effect::Fail(ErrorKind::Disconnected), FaultOperation::Write);
 }
 
-/// Goal: a member that is out for five minutes is replaced, and not before; the status shows the
-/// spare device, then the replaced one. A later opening finds the new member among the spare
+/// Goal: a member that is left out for five minutes is replaced, and not before; the status shows
+/// the spare device, then the replaced one. A later opening finds the new member among the spare
 /// devices, and uses neither the old one nor a spare device more.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_stays_out_is_replaced() {

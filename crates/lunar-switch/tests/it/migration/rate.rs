@@ -47,7 +47,7 @@ fn migration(options: MigrationOptions) -> (VirtualDisk, Migration) {
 }
 
 /// Moves the extent while a host reads for this long; returns the time of the move.
-fn time_of_move(options: MigrationOptions, host_time: Duration) -> Duration {
+fn move_time(options: MigrationOptions, host_time: Duration) -> Duration {
     runtime().block_on(async {
         let (disk, migration) = migration(options);
         let begin = Instant::now();
@@ -61,7 +61,7 @@ fn time_of_move(options: MigrationOptions, host_time: Duration) -> Duration {
         };
         let ended = tokio::select! {
             ended = migration.run(&AlwaysCommitted) => ended.unwrap(),
-            () = host => unreachable!("it is pending"),
+            () = host => unreachable!("the move is pending"),
         };
         assert_eq!(ended, MigrationEnd::Moved);
         begin.elapsed()
@@ -83,12 +83,12 @@ const REGION_TIME: Duration = Duration::from_millis(500);
 fn the_rate_holds_while_hosts_use_the_disk() {
     let options =
         MigrationOptions { busy_bytes_per_second_max: RATE, ..MigrationOptions::default() };
-    let busy = time_of_move(options, Duration::MAX);
+    let busy = move_time(options, Duration::MAX);
     assert!(is_about(busy, COPY_TIME), "{busy:?}");
-    let idle = time_of_move(options, Duration::ZERO);
+    let idle = move_time(options, Duration::ZERO);
     assert!(idle < REGION_TIME + HOST_PAUSE, "{idle:?}");
     // The copy is not limited any more when the host has stopped.
-    let half = time_of_move(options, COPY_TIME / 2);
+    let half = move_time(options, COPY_TIME / 2);
     assert!(half >= COPY_TIME / 2 && half < COPY_TIME / 2 + 2 * REGION_TIME, "{half:?}");
 }
 
@@ -101,7 +101,7 @@ fn the_rate_holds_without_hosts() {
         ..MigrationOptions::default()
     };
     for host_time in [Duration::ZERO, Duration::MAX] {
-        let time = time_of_move(options, host_time);
+        let time = move_time(options, host_time);
         assert!(is_about(time, COPY_TIME), "{time:?}");
     }
 }

@@ -18,8 +18,8 @@ fn log_in(rig: &Rig) -> Client {
 }
 
 impl Client {
-    /// Has turns in which the peer takes nothing.
-    async fn has_some_turns(&mut self) {
+    /// Runs some turns in which the peer takes nothing.
+    async fn take_some_turns(&mut self) {
         for _ in 0..20 {
             self.turn();
             tokio::task::yield_now().await;
@@ -43,7 +43,7 @@ fn a_long_read_holds_two_pieces() {
         client.read(BLOCKS);
         let (mut sent_bytes, mut rounds) = (0, 0);
         loop {
-            client.has_some_turns().await;
+            client.take_some_turns().await;
             let held_bytes = rig.buffers().in_use_bytes();
             assert!(held_bytes <= 2 * piece_bytes, "{held_bytes} bytes are held");
             match client.peer_takes_all() {
@@ -70,8 +70,8 @@ fn a_long_read_that_delays_others_reads_the_rest_at_once() {
     let last = LbaRange { lba: u64::from(BLOCKS) - 1, count: 1 };
     rig.runtime.block_on(async {
         client.read(BLOCKS);
-        client.has_some_turns().await;
-        assert!(!client.connection.tasks.are_quiet(), "it waits for its peer");
+        client.take_some_turns().await;
+        assert!(!client.connection.tasks.are_quiet(), "the READ waits for its peer");
         let other = rig.units[0].ranges.queue_for(&Arc::default(), last, true).unwrap();
         drop(client.has_no_turn(other.granted()).await);
         client.has_turns().await;
@@ -90,7 +90,7 @@ fn without_memory_a_long_read_that_delays_others_is_busy() {
     let last = LbaRange { lba: u64::from(BLOCKS) - 1, count: 1 };
     rig.runtime.block_on(async {
         client.read(BLOCKS);
-        client.has_some_turns().await;
+        client.take_some_turns().await;
         let rest: Vec<_> =
             std::iter::from_fn(|| client.connection.memory.data_in.try_take(1 << 20)).collect();
         let other = rig.units[0].ranges.queue_for(&Arc::default(), last, true).unwrap();
@@ -113,13 +113,13 @@ fn an_aborted_long_read_sends_no_more() {
     let other = rig.log_in(2);
     rig.runtime.block_on(async {
         client.read(BLOCKS);
-        client.has_some_turns().await;
+        client.take_some_turns().await;
         let unit: Arc<dyn Unit> = rig.units[0].clone();
         let reset = crate::resets::reset_unit(rig.sessions(), &other, &unit);
         client.has_no_turn(reset).await;
         assert!(client.connection.tasks.are_quiet());
         assert!(client.peer_takes_all() < 3 * READ_PIECE_BYTES);
-        client.has_some_turns().await;
+        client.take_some_turns().await;
         assert_eq!(client.peer_takes_all(), 0);
     });
     assert_eq!(rig.buffers().in_use_bytes(), 0);

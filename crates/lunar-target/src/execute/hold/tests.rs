@@ -264,9 +264,9 @@ fn later_writes_of_the_nexus_wait() {
             let mut held = begin_of(1, &unit, write(8, 8), bytes(1, 8), &abort);
             assert!((&mut held).now_or_never().is_none());
             let mut later = same(write(8, 2), bytes(2, 2));
-            assert!((&mut later).now_or_never().is_none(), "the held one is before it");
+            assert!((&mut later).now_or_never().is_none(), "the held write is earlier");
             let mut last = same(write(9, 1), bytes(3, 1));
-            assert!((&mut last).now_or_never().is_none(), "two are before it");
+            assert!((&mut last).now_or_never().is_none(), "two earlier writes are held");
             let mut whole = vec![0; 1024];
             whole[512..].fill(4);
             let compare = Plan::CompareAndWrite { range: range(14, 1), durable: true };
@@ -393,9 +393,11 @@ impl BlockDevice for SmallDisk {
             self.inner.write(part, from.slice(..fits as usize * 512), durable).await?;
             match fits == range.count {
                 true => Ok(()),
-                false => {
-                    Err(lunar_block::Error::new(ErrorKind::NoSpace, self.name(), "it is full"))
-                }
+                false => Err(lunar_block::Error::new(
+                    ErrorKind::NoSpace,
+                    self.name(),
+                    "the disk is full",
+                )),
             }
         })
     }

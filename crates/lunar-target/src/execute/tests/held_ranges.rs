@@ -86,7 +86,7 @@ fn one_clear_at_a_time_holds_its_range() {
             assert_eq!(take_good(&mut clears), 1);
             assert!(is_good((&mut compare).now_or_never()));
             assert!(is_good((&mut write).now_or_never()));
-            assert_eq!(device.seen(operation), 1, "only one was waited for");
+            assert_eq!(device.seen(operation), 1, "the command waited for one clear only");
             device.heal();
             assert!(join_all(clears).await.into_iter().all(|ending| is_good(Some(ending))));
         });
@@ -219,7 +219,7 @@ fn clears_that_wait_for_their_range_block_no_others() {
         assert!((&mut waits).now_or_never().is_none());
         let others = Box::pin(run_as(&unit, &other, &unmap, &[], &abort));
         let Either::Right((ending, waits)) = select(waits, others).await else {
-            panic!("its range is not free");
+            panic!("the range of the clear is not free");
         };
         assert!(is_good(Some(ending)));
         drop(alone);
@@ -281,7 +281,7 @@ fn atomic_writes_are_never_verified_in_part() {
         panic!("no block is other than the pattern");
     };
     assert_eq!((sense.key, sense.information), (SenseKey::MISCOMPARE, Some(0)));
-    // An exclusive lock that was taken before.
+    // The VERIFY begins while an exclusive lock is held.
     let _alone = unit.ranges.lock(range(0, 1), true).now_or_never().unwrap();
     let before = device.seen(FaultOperation::Read);
     assert_eq!(sense_of(&unit, verify(), &[5; 512]).information, Some(0));

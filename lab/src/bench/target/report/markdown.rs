@@ -151,7 +151,7 @@ fn profile_text(profile: &Profile, missed: &[&GoalVerdict], run: &BenchRun, at: 
     )
 }
 
-/// Returns the relative path to a file from a folder, both given relative to the same place.
+/// Returns the relative path to a file from a folder; both are given relative to the same folder.
 fn relative(file: &Path, folder: &Path) -> PathBuf {
     if file.is_absolute() != folder.is_absolute() {
         return file.to_owned();
@@ -279,7 +279,7 @@ mod tests {
 
     /// Goal: pictures are linked relative to the folder of the file that names them.
     #[test]
-    fn ways_between_files() {
+    fn relative_paths_between_files() {
         let way = |file: &str, folder: &str| relative(Path::new(file), Path::new(folder));
         assert_eq!(way("docs/profiles/x.svg", "docs"), Path::new("profiles/x.svg"));
         assert_eq!(way("./profiles/x.svg", ""), Path::new("profiles/x.svg"));

@@ -237,7 +237,7 @@ fn open_sequences_are_counted() {
         let mut open: Vec<ReadyToTransfer> = Vec::new();
         for r2t_sn in 0..9 {
             open.extend(rig.sent(1).iter().map(|pdu| ReadyToTransfer::decode(&pdu.bhs)));
-            assert_eq!(open.len(), agreed.min(9 - r2t_sn), "all that may be open");
+            assert_eq!(open.len(), agreed.min(9 - r2t_sn), "as many R2Ts as may be open");
             let r2t = open.remove(0);
             assert_eq!(r2t.r2t_sn as usize, r2t_sn);
             let at = r2t.buffer_offset_bytes as usize;
@@ -280,7 +280,7 @@ fn writes_whose_data_came_with_them() {
                 // If a write starts before its last data arrives, the executor requests data as
                 // usual.
                 let task = rig.started(1);
-                assert!(!task.has_all_data, "{immediate_bytes} bytes of it");
+                assert!(!task.has_all_data, "{immediate_bytes} bytes have arrived");
                 let rest = data_out(5, TAG_RESERVED, 0, immediate_bytes as u32, true);
                 rig.send(1, rest.encode(), &pattern(rest_bytes));
                 rig.wants(1, task.id, 512);
@@ -321,7 +321,7 @@ fn more_data_for_a_write_that_has_all_its_data() {
 fn writes_whose_data_did_not_all_come_with_them() {
     let mut rig = Rig::normal(KEYS);
     rig.send(1, write(0, 5, 1024).encode(), &pattern(512));
-    assert!(!rig.started(1).has_all_data, "half of it is missing");
+    assert!(!rig.started(1).has_all_data, "half of the data is missing");
     rig.send(1, read(1, 6, 512).encode(), &[]);
     assert!(!rig.started(1).has_all_data, "a read has none");
     rig.send(1, write(2, 7, 0).encode(), &[]);
@@ -331,7 +331,7 @@ fn writes_whose_data_did_not_all_come_with_them() {
     rig.limits.data_out_bytes_max = 256;
     rig.login(1, KEYS);
     rig.send(1, write(0, 5, 512).encode(), &pattern(512));
-    assert!(!rig.started(1).has_all_data, "it was discarded");
+    assert!(!rig.started(1).has_all_data, "the data was discarded");
 }
 
 /// Goal: unsolicited data is accepted only if negotiated, and at most FirstBurstLength.
@@ -346,7 +346,7 @@ fn unsolicited_data_that_was_not_negotiated() {
     assert_check(&rig.sent_one(1), UNEXPECTED_UNSOLICITED);
     rig.send(1, read(2, 7, 512).encode(), &[1; 512]);
     assert_check(&rig.sent_one(1), UNEXPECTED_UNSOLICITED);
-    assert!(rig.link(1).started.is_empty(), "none of them was ever started");
+    assert!(rig.link(1).started.is_empty(), "no refused command was ever started");
     assert!(
         rig.link(1)
             .receives
@@ -384,7 +384,7 @@ fn data_for_unknown_tasks_is_discarded() {
     assert_eq!(
         rig.link(1).receives[1..],
         [DataDestination::Discard; 2],
-        "after the receive of the login"
+        "no Receive after that of the login"
     );
 }
 

@@ -267,10 +267,10 @@ fn data_of(task: &Task) -> Bytes {
 }
 
 proptest! {
-    /// Goal: commands arrive, start, answer and end the same whether the session is asked at once
-    /// or by outputs: the same messages, PDUs and deadlines in the same order.
+    /// Goal: commands arrive, start, answer and end in the same way whether the connection calls
+    /// the session directly or by outputs: the same messages, PDUs and deadlines in the same order.
     #[test]
-    fn asking_at_once_changes_nothing(steps in prop::collection::vec(step(), 1..80)) {
+    fn direct_calls_change_nothing(steps in prop::collection::vec(step(), 1..80)) {
         let (mut at_once, mut by_outputs) = (Driver::new(true), Driver::new(false));
         let (mut next, mut same_next) = (0, 0);
         for step in &steps {

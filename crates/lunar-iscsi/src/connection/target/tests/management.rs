@@ -156,7 +156,7 @@ fn logical_unit_reset() {
     rig.send(1, not_immediate(management(2, 7, Function::LOGICAL_UNIT_RESET)).encode(), &[]);
     rig.send(1, read(3, 8, 0).encode(), &[]);
     assert_eq!(rig.link(1).aborts, [write_task]);
-    assert!(rig.managed.is_empty(), "the data is still to come");
+    assert!(rig.managed.is_empty(), "the requested data has not arrived");
     assert!(rig.link(1).started.is_empty(), "the command follows the reset");
     rig.send(1, data_out(5, ttt, 0, 0, true).encode(), &[1; 1000]);
     let (id, function, lun) = rig.managed.pop().unwrap();
@@ -230,7 +230,7 @@ fn waiting_functions_end_with_their_connection() {
     }
     rig.send(1, management(1, 9, Function::ABORT_TASK_SET).encode(), &[]);
     rig.input(2, Input::PeerClosed);
-    assert!(rig.managed.is_empty(), "command 0 has not come");
+    assert!(rig.managed.is_empty(), "command 0 has not arrived");
     rig.send(1, read(0, 5, 0).encode(), &[]);
     let functions: alloc::vec::Vec<_> =
         rig.managed.iter().map(|(_, function, _)| *function).collect();

@@ -52,7 +52,7 @@ public final class FaultyDevice extends ForwardingDevice {
      * Creates a device without faults.
      *
      * @param inner the inner device, closed
-     * @param seed of the faults by chance
+     * @param seed of the random faults
      */
     public FaultyDevice(Device inner, long seed) {
         super(inner);
@@ -138,7 +138,7 @@ public final class FaultyDevice extends ForwardingDevice {
     @Override
     public void open() throws DeviceException {
         Fault.Effect effect = draw(Operation.OPEN, DeviceException.NO_ADDRESS, 0, true);
-        meet(effect, Operation.OPEN, DeviceException.NO_ADDRESS, 0);
+        apply(effect, Operation.OPEN, DeviceException.NO_ADDRESS, 0);
         super.open();
         locked(() -> open = true);
     }
@@ -157,7 +157,7 @@ public final class FaultyDevice extends ForwardingDevice {
     public void read(long address, ByteBuffer buffer) throws DeviceException {
         int blocks = check(Operation.READ, address, buffer);
         Fault.Effect effect = draw(Operation.READ, address, blocks, false);
-        meet(effect, Operation.READ, address, blocks);
+        apply(effect, Operation.READ, address, blocks);
         int begin = buffer.position();
         inner().read(address, buffer);
         if (effect instanceof Fault.Flip && blocks > 0) {
@@ -173,7 +173,7 @@ public final class FaultyDevice extends ForwardingDevice {
             int bytes = (int) Math.min(tear.writtenBlocks(), blocks) * blockSize();
             inner().write(address, buffer.slice(buffer.position(), bytes));
         }
-        meet(effect, Operation.WRITE, address, blocks);
+        apply(effect, Operation.WRITE, address, blocks);
         if (effect instanceof Fault.Flip && blocks > 0) {
             ByteBuffer copy = ByteBuffer.allocate(buffer.remaining());
             copy.put(buffer.duplicate()).flip();
@@ -189,7 +189,7 @@ public final class FaultyDevice extends ForwardingDevice {
     public void flush() throws DeviceException {
         checkOpen(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
         Fault.Effect effect = draw(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, false);
-        meet(effect, Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+        apply(effect, Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
         inner().flush();
     }
 
@@ -198,13 +198,14 @@ public final class FaultyDevice extends ForwardingDevice {
         checkOpen(Operation.UNMAP, address, blocks);
         shape().checkRange(name(), Operation.UNMAP, address, blocks);
         Fault.Effect effect = draw(Operation.UNMAP, address, blocks, false);
-        meet(effect, Operation.UNMAP, address, blocks);
+        apply(effect, Operation.UNMAP, address, blocks);
         inner().unmap(address, blocks);
     }
 
     /**
-     * Returns the effect that is due, or null; a poisoned device refuses before any. An operation
-     * that has to hang does so here: as soon as its fault is counted, it can be released.
+     * Returns the effect that is due, or null; a poisoned device refuses an operation before any
+     * effect. An operation that has to hang does so here: as soon as its fault is counted, it can
+     * be released.
      */
     private Fault.Effect draw(Operation operation, long address, long blocks, boolean named)
             throws DeviceException {
@@ -249,7 +250,7 @@ public final class FaultyDevice extends ForwardingDevice {
     }
 
     /** Waits or fails as the effect requires; hanging is already over. */
-    private void meet(Fault.Effect effect, Operation operation, long address, long blocks)
+    private void apply(Fault.Effect effect, Operation operation, long address, long blocks)
             throws DeviceException {
         switch (effect) {
             case null -> { }

@@ -56,7 +56,7 @@ final class FileOpener {
         } catch (IOException failure) {
             throw cannotOpen("the file cannot be created: " + failure, failure);
         }
-        // From here on the file is ours: it is completed or deleted.
+        // From here on this method owns the file, and completes or deletes it.
         boolean whole = false;
         try {
             lengthen(made, shape.bytes());

@@ -79,7 +79,7 @@ class CachedDeviceTest {
         try (CachedDevice over = new CachedDevice(inner, 4096)) {
             over.open();
             over.write(1, blocks(1, 1));
-            inner.write(1, blocks(0, 1)); // as if the power had gone
+            inner.write(1, blocks(0, 1)); // as after a power cut
             losses.incrementAndGet();
             byte[] found = new byte[512];
             over.read(1, found);
@@ -193,7 +193,7 @@ class CachedDeviceTest {
     /** Holds the first read or write between its completion and its return. */
     private static final class Late extends ForwardingDevice {
         private final CountDownLatch done = new CountDownLatch(1);
-        private final CountDownLatch goOn = new CountDownLatch(1);
+        private final CountDownLatch proceed = new CountDownLatch(1);
 
         Late() {
             super(new MemoryDevice(512, 64));
@@ -215,7 +215,7 @@ class CachedDeviceTest {
             if (done.getCount() > 0) {
                 done.countDown();
                 try {
-                    goOn.await();
+                    proceed.await();
                 } catch (InterruptedException unexpected) {
                     throw new AssertionError(unexpected);
                 }
@@ -234,7 +234,7 @@ class CachedDeviceTest {
             late.done.await();
             slow.write(3, blocks(1, 1));
             slow.unmap(4, 1);
-            late.goOn.countDown();
+            late.proceed.countDown();
             read.join();
             assertEquals(0, old[0]);
             byte[] found = new byte[512];
@@ -253,7 +253,7 @@ class CachedDeviceTest {
                     AsyncDevice.of(slow).writeAsync(3, ByteBuffer.wrap(blocks(1, 1)));
             late.done.await();
             slow.write(3, blocks(2, 1));
-            late.goOn.countDown();
+            late.proceed.countDown();
             first.join();
             byte[] found = new byte[512];
             slow.read(3, found);

@@ -51,7 +51,7 @@ class CoalescingDeviceTest {
         started.add(queue.writeAsync(address, ByteBuffer.wrap(data)));
     }
 
-    private void goOn() {
+    private void proceed() {
         disk.release();
         CompletableFuture.allOf(started.toArray(CompletableFuture[]::new)).join();
     }
@@ -71,7 +71,7 @@ class CoalescingDeviceTest {
         for (int block : new int[] {101, 100, 102}) {
             read(block, 1);
         }
-        goOn();
+        proceed();
         assertEquals(2, disk.seen(Operation.WRITE), "3 to 7, and 20");
         assertEquals(2, disk.seen(Operation.READ), "the one that hung, and 100 to 102");
         for (int block : new int[] {3, 4, 5, 6, 7, 20}) {
@@ -89,7 +89,7 @@ class CoalescingDeviceTest {
         for (int block = 0; block < 10; block++) {
             write(block, 1, 1);
         }
-        goOn();
+        proceed();
         assertEquals(3, disk.seen(Operation.WRITE));
     }
 
@@ -107,7 +107,7 @@ class CoalescingDeviceTest {
         started.removeLast().join();
         assertEquals(512, elsewhere.position());
         assertEquals(0, before.position(), "waits for the write that hangs");
-        goOn();
+        proceed();
         assertEquals(1, before.get(0));
         assertEquals(1, after.get(0));
         assertEquals(2, after.get(512));
@@ -173,7 +173,7 @@ class CoalescingDeviceTest {
         assertTrue(fourth.isAlive(), "a full queue accepted a request");
         disk.release();
         fourth.join();
-        goOn();
+        proceed();
     }
 
     /** Goal: a sequential reader is served from prefetched blocks, up to the end. */
@@ -238,15 +238,15 @@ class CoalescingDeviceTest {
         queue = new CoalescingDevice(lossy, QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
         queue.open();
         write(0, 1, 64);
-        goOn();
+        proceed();
         readSequentially(0, 4);
         disk.write(4, new byte[512 * 60]); // as if the power had gone
         ByteBuffer before = read(4, 1);
-        goOn();
+        proceed();
         assertEquals(1, before.get(0), "read ahead, and nothing is reported");
         losses.incrementAndGet();
         ByteBuffer after = read(5, 1);
-        goOn();
+        proceed();
         assertEquals(0, after.get(0), "served from prefetched blocks");
     }
 
@@ -263,12 +263,12 @@ class CoalescingDeviceTest {
         queue = new CoalescingDevice(unreliable, QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
         queue.open();
         write(0, 1, 64);
-        goOn();
+        proceed();
         readSequentially(0, 4);
         disk.write(4, new byte[512 * 60]); // as if the power had gone
         staleReads.incrementAndGet();
         ByteBuffer after = read(5, 1);
-        goOn();
+        proceed();
         assertEquals(0, after.get(0), "served from prefetched blocks");
     }
 
@@ -277,14 +277,14 @@ class CoalescingDeviceTest {
     void aFailedFlushDropsReadAheadBlocks() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
         write(0, 1, 64);
-        goOn();
+        proceed();
         readSequentially(0, 4);
         disk.inject(Fault.fail().on(Operation.FLUSH).times(1));
         assertThrows(MediumException.class, queue::flush);
         disk.heal();
         disk.write(4, new byte[512 * 60]);
         ByteBuffer after = read(4, 1);
-        goOn();
+        proceed();
         assertEquals(0, after.get(0), "served from prefetched blocks");
     }
 
@@ -295,7 +295,7 @@ class CoalescingDeviceTest {
     private void readSequentially(int first, int blocks) {
         for (int block = first; block < first + blocks; block++) {
             read(block, 1);
-            goOn();
+            proceed();
         }
     }
 

@@ -96,12 +96,12 @@ class FileDeviceTest {
         try (FileDevice device = FileDevice.create(folder.resolve("disk"), 512, 4)) {
             device.open();
             CountDownLatch begun = new CountDownLatch(1);
-            CountDownLatch goOn = new CountDownLatch(1);
+            CountDownLatch proceed = new CountDownLatch(1);
             AtomicInteger calls = new AtomicInteger();
             device.force = file -> {
                 if (calls.incrementAndGet() == 1) {
                     begun.countDown();
-                    await(goOn);
+                    await(proceed);
                     throw new IOException("bad sectors");
                 }
                 // Like the system, which reports a failure once.
@@ -114,7 +114,7 @@ class FileDeviceTest {
             while (other.isAlive() && other.getState() != Thread.State.WAITING) {
                 Thread.onSpinWait();
             }
-            goOn.countDown();
+            proceed.countDown();
             one.join();
             other.join();
             assertEquals(MediumException.class, first.get().getClass());
@@ -186,14 +186,14 @@ class FileDeviceTest {
         device.open();
         try {
             CountDownLatch begun = new CountDownLatch(1);
-            CountDownLatch goOn = new CountDownLatch(1);
+            CountDownLatch proceed = new CountDownLatch(1);
             AtomicInteger calls = new AtomicInteger();
             device.force = file -> {
                 if (calls.incrementAndGet() > 1) {
                     return;
                 }
                 begun.countDown();
-                await(goOn);
+                await(proceed);
                 throw new AsynchronousCloseException();
             };
             AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -201,7 +201,7 @@ class FileDeviceTest {
             await(begun);
             device.close();
             device.open();
-            goOn.countDown();
+            proceed.countDown();
             flush.join();
             assertInstanceOf(DeviceClosedException.class, failure.get());
             assertEquals(1, calls.get());

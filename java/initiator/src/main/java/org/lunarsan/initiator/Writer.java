@@ -31,7 +31,7 @@ final class Writer implements Runnable {
     private final Thread thread;
     private final long commandNanos;
     private final long silenceNanos;
-    /** Set when a silent target is pinged, so that only a dead one stays silent. */
+    /** Set if silent targets are pinged: then only a dead target stays silent. */
     private final boolean pings;
     /** Set while the socket is full. The thread that resets it sends from then on: this thread. */
     private final AtomicBoolean stalled = new AtomicBoolean();
@@ -134,8 +134,9 @@ final class Writer implements Runnable {
 
     /** Sends until all is sent or the connection is over; no other thread sends meanwhile. */
     private void continueSending() {
-        // If false, the round belongs to the thread that has just stalled, or is released by it.
-        boolean mine = false;
+        // True while this thread owns the round of sending, which it must then abandon after a
+        // failure.
+        boolean ownsRound = false;
         try (Selector selector = channel.provider().openSelector()) {
             channel.register(selector, SelectionKey.OP_WRITE);
             while (!connection.isOver()) {
@@ -145,9 +146,9 @@ final class Writer implements Runnable {
                 stalledSince = takes ? System.nanoTime() : stalledSince;
                 watchStalled(System.nanoTime());
                 if (takes && stalled.compareAndSet(true, false)) {
-                    mine = true;
+                    ownsRound = true;
                     boolean all = sender.send() == Sender.Sent.ALL;
-                    mine = false;
+                    ownsRound = false;
                     if (all) {
                         break;
                     }
@@ -155,17 +156,17 @@ final class Writer implements Runnable {
                 }
             }
         } catch (IOException | ClosedSelectorException broken) {
-            abandon(mine);
+            abandon(ownsRound);
             connection.broke(broken);
         } catch (RuntimeException | Error bug) {
-            abandon(mine);
+            abandon(ownsRound);
             connection.failed(bug);
         }
         connection.settle();
     }
 
-    private void abandon(boolean mine) {
-        if (mine || stalled.compareAndSet(true, false)) {
+    private void abandon(boolean ownsRound) {
+        if (ownsRound || stalled.compareAndSet(true, false)) {
             sender.abandon();
         }
     }

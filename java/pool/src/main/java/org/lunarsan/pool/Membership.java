@@ -211,7 +211,7 @@ final class Membership {
 
     /**
      * Leaves a member out that may have lost acknowledged writes. If all members have a loss, the
-     * pool has the loss, and one of them is kept as it is.
+     * pool has the loss, and the content of one of them is accepted.
      *
      * @return whether data read from it must not be used
      */
@@ -232,15 +232,16 @@ final class Membership {
     }
 
     /**
-     * Handles the case that no member has all acknowledged writes. One member is kept as it is; the
-     * loss is counted, and stays unreported until a flush of a caller has failed. Behind the lock.
+     * Handles the case that no member has all acknowledged writes. The content of one member is
+     * accepted; the loss is counted, and stays unreported until a flush of a caller has failed.
+     * Behind the lock.
      */
     private void latchLoss(MirrorMember kept, List<MirrorMember> among) {
         long others = among.stream().filter(one -> one != kept)
                 .mapToLong(one -> one.losses() - 1).sum();
-        losses += Math.max(keepAsItIs(kept) + others, 1);
-        Log.warn(() -> name + ": no member has all acknowledged writes, " + kept
-                + " is kept as it is; the next flush fails");
+        losses += Math.max(acceptContent(kept) + others, 1);
+        Log.warn(() -> name + ": no member has all acknowledged writes; the content of " + kept
+                + " is used; the next flush fails");
     }
 
     /**
@@ -249,7 +250,7 @@ final class Membership {
      *
      * @return number of its losses
      */
-    private long keepAsItIs(MirrorMember kept) {
+    private long acceptContent(MirrorMember kept) {
         BitSet regions = unflushed.get();
         regionsToRewrite.addUrgent(regions);
         members.stream().filter(member -> member.state() == MemberState.SYNCING)
@@ -269,7 +270,7 @@ final class Membership {
      */
     void rewritten(int region, int additions, Set<MirrorMember> written) throws DeviceException {
         for (MirrorMember member : written) {
-            // The member is left out, or kept as it is: then more regions are rewritten.
+            // The member is left out, or its content is accepted: then more regions are rewritten.
             leaveOutIfLossy(member);
         }
         lock.readLock().lock();
@@ -447,8 +448,8 @@ final class Membership {
                 if (member.isCurrent() && !next.contains(member)) {
                     logLeftOut(member);
                     member.become(MemberState.STALE);
-                    // Counted when the member is not read any more. Whatever its failure, it may
-                    // have lost writes before that no flush of it has reported.
+                    // Counted only now, when the member is not read any more. Whatever its failure
+                    // is, the member may have lost earlier writes without a report by a flush.
                     staleReads++;
                 }
             }
@@ -471,7 +472,7 @@ final class Membership {
                 // again.
                 repeated = true;
                 if (lossCounted) {
-                    keepAsItIs(last);
+                    acceptContent(last);
                 } else {
                     latchLoss(last, List.of(last));
                 }

@@ -82,7 +82,7 @@ final class MirrorReader {
             }
             if (answer.lost() && !mirror.membership().isReadOnly()) {
                 mirror.membership().leaveOutIfLossy(answer.member());
-                // The member may be the one that is kept as it is, or may have been copied to
+                // The content of the member may have been accepted, or a copy may have repaired it
                 // since.
                 tried.clear(answer.member().slot);
                 continue;
@@ -106,8 +106,8 @@ final class MirrorReader {
     }
 
     /**
-     * Leaves out members that stay late. If all were late, each has the member wait after the
-     * first.
+     * Leaves out members that stay late. If all members were late, each of the others may take the
+     * member wait after the first answer.
      */
     private void leaveOutLate(MemberReads reads, long address, int blocks) {
         while (reads.isAnyUnderWay() && reads.await(true) != null) {

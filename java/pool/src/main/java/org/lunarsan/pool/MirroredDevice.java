@@ -34,8 +34,8 @@ import org.lunarsan.device.Operation;
  * left, calls wait until these have ended.
  *
  * <p><b>Lost writes.</b> Members with a volatile cache can lose acknowledged writes. A member with
- * a loss is left out. If all have a loss, one is kept as it is, {@link #losses()} counts, and the
- * next flush fails. The flush after that first rewrites, from the content of that member, the
+ * a loss is left out. If all have a loss, the content of one is used, {@link #losses()} counts, and
+ * the next flush fails. The flush after that first rewrites, from the content of that member, the
  * regions that no successful flush has covered: a device may consider blocks clean that a failed
  * flush did not write.
  *

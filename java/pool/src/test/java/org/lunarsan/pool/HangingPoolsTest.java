@@ -17,7 +17,7 @@ class HangingPoolsTest {
 
     private abstract static class OfTwo extends HangingContract {
         @Override
-        protected int insideCount() {
+        protected int innerDeviceCount() {
             return 2;
         }
     }

@@ -92,7 +92,7 @@ class MembersTest {
         try (MirroredDevice pool = MirroredDevice.ofDegraded(members)) {
             Thread.currentThread().interrupt();
             assertRefused(pool, "interrupted while it opened disk1");
-            assertTrue(Thread.interrupted(), "the interrupt is the caller's");
+            assertTrue(Thread.interrupted(), "the interrupt status is kept");
             disks.forEach(MembersTest::assertClosed);
             pool.open();
             assertEquals(PoolStatus.Health.HEALTHY, pool.status().health());

@@ -42,7 +42,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
 
     /** Goal: a write changes only its own blocks. */
     @Test
-    void leavesNeighboursAlone() throws Exception {
+    void changesOnlyTheWrittenBlocks() throws Exception {
         device.write(10, filled(1, 5));
         device.write(12, filled(2, 1));
         assertHolds(9, filled(0, 1));
@@ -91,7 +91,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         });
     }
 
-    /** Goal: only the remaining bytes of a buffer are moved, and its position is its limit then. */
+    /** Goal: only the remaining bytes of a buffer are moved; its position then equals its limit. */
     @Test
     void movesWhatRemainsOfABuffer() throws Exception {
         int size = device.blockSize();
@@ -160,7 +160,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         });
     }
 
-    /** Goal: flushing without a write, and twice, does no harm. */
+    /** Goal: flushing without a write succeeds, and so does flushing twice. */
     @Test
     void flushesAnyNumberOfTimes() throws Exception {
         device.flush();
@@ -172,7 +172,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
 
     /** Goal: only unmapped blocks become zeroes, or stay as before if zeroes are not guaranteed. */
     @Test
-    void unmapsWhatItIsTold() throws Exception {
+    void unmapsOnlyTheGivenBlocks() throws Exception {
         device.write(0, filled(4, 64));
         device.unmap(8, 40);
         assertHolds(0, filled(4, 8));

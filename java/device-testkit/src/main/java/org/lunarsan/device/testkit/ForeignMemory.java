@@ -21,12 +21,12 @@ final class ForeignMemory {
         this.arena = arena;
     }
 
-    /** Memory that only the calling thread may touch. */
+    /** Memory that only the calling thread may access. */
     static ForeignMemory confined() {
         return new ForeignMemory(invoke("java.lang.foreign.Arena", "ofConfined", null));
     }
 
-    /** Memory that any thread may touch. */
+    /** Memory that any thread may access. */
     static ForeignMemory shared() {
         return new ForeignMemory(invoke("java.lang.foreign.Arena", "ofShared", null));
     }

@@ -38,8 +38,8 @@ public abstract class HangingContract {
     private static final int AT = 8;
     private static final int LENGTH = 4;
     /** Blocks that no test uses before it reads them, so that no cache has them. */
-    private static final int COLD = 1024;
-    private static final int COLD_STEP = 64;
+    private static final int UNCACHED = 1024;
+    private static final int UNCACHED_STEP = 64;
 
     private final List<FaultyDevice> innerDevices = new ArrayList<>();
     private AsyncDevice device;
@@ -61,13 +61,13 @@ public abstract class HangingContract {
      *
      * @return the count, at least 1
      */
-    protected int insideCount() {
+    protected int innerDeviceCount() {
         return 1;
     }
 
     @BeforeEach
     void openDevice() throws Exception {
-        for (int index = 0; index < insideCount(); index++) {
+        for (int index = 0; index < innerDeviceCount(); index++) {
             innerDevices.add(new FaultyDevice(
                     new MemoryDevice("inner" + index, new Geometry(BLOCK, INNER_BLOCKS)),
                     index));
@@ -150,7 +150,8 @@ public abstract class HangingContract {
 
     /**
      * Goal: a write that is abandoned ends, even if an inner device hangs. The disk gets the
-     * original data, or none; later writes to these blocks wait and win, others do not wait.
+     * original data, or none; later writes to these blocks wait and replace its data, others do not
+     * wait.
      */
     @Test
     void anAbandonedWriteEnds() throws Exception {
@@ -195,7 +196,7 @@ public abstract class HangingContract {
     void anAbandonedReadLeavesItsBuffer() throws Exception {
         List<ByteBuffer> buffers = new ArrayList<>();
         for (ExternalCompletion completion : ExternalCompletion.values()) {
-            int address = COLD + completion.ordinal() * COLD_STEP;
+            int address = UNCACHED + completion.ordinal() * UNCACHED_STEP;
             hang(Operation.READ);
             ByteBuffer buffer = buffer(completion);
             CompletableFuture<Void> read = device.readAsync(address, buffer);

@@ -26,7 +26,7 @@ public final class PowerCutDevice extends ForwardingDevice {
     private final ReentrantLock lock = new ReentrantLock();
     /** Unflushed blocks, each with its contents, oldest first. */
     private final TreeMap<Long, List<byte[]>> cache = new TreeMap<>();
-    private boolean on;
+    private boolean powered;
     private boolean open;
 
     /**
@@ -44,7 +44,7 @@ public final class PowerCutDevice extends ForwardingDevice {
         try {
             super.open();
             open = true;
-            on = true;
+            powered = true;
         } finally {
             lock.unlock();
         }
@@ -54,7 +54,7 @@ public final class PowerCutDevice extends ForwardingDevice {
     public void close() throws DeviceException {
         lock.lock();
         try {
-            if (open && on) {
+            if (open && powered) {
                 destage();
             }
             open = false;
@@ -80,7 +80,7 @@ public final class PowerCutDevice extends ForwardingDevice {
                 }
             }
             cache.clear();
-            on = false;
+            powered = false;
         } finally {
             lock.unlock();
         }
@@ -160,7 +160,7 @@ public final class PowerCutDevice extends ForwardingDevice {
     }
 
     private void check(Operation operation, long address) throws DeviceClosedException {
-        if (!open || !on) {
+        if (!open || !powered) {
             String what = open ? "the power was cut" : "the device is not open";
             throw new DeviceClosedException(name(), operation, address, 0, what, null);
         }

@@ -27,7 +27,7 @@ final class RequestSubmitter {
             throw new IllegalStateException("the request is pending; wait until it has completed");
         }
         request.begin();
-        String refusal = judge(request);
+        String refusal = reasonToRefuse(request);
         if (refusal != null) {
             request.state = Request.IDLE;
             request.failure = Failure.refused(refusal);
@@ -43,7 +43,7 @@ final class RequestSubmitter {
     }
 
     /** Returns the reason for refusing a request, or null. */
-    private String judge(Request request) {
+    private String reasonToRefuse(Request request) {
         boolean isLogout = request instanceof Logout;
         if (state.phase == ConnectionState.Phase.CLOSED) {
             return "the connection is closed";
@@ -60,12 +60,12 @@ final class RequestSubmitter {
         }
         int sendMax = state.parameters.sendDataSegmentBytesMax();
         return switch (request) {
-            case Command command -> judge(command);
+            case Command command -> reasonToRefuse(command);
             case Ping ping -> ping.data.length <= sendMax ? null
                     : "a ping longer than the target can receive";
             case TextExchange text -> text.text.length <= sendMax ? null
                     : "a text longer than the target can receive";
-            case Management management -> judge(management);
+            case Management management -> reasonToRefuse(management);
             case Logout logout -> null;
         };
     }
@@ -74,23 +74,23 @@ final class RequestSubmitter {
         return state.limits.requestsMax() + SPARE_REQUESTS;
     }
 
-    private static String judge(Command command) {
+    private static String reasonToRefuse(Command command) {
         int bytes = command.cdb().length;
         return bytes > 0 && bytes <= CommandSegments.CDB_BYTES_MAX ? null
                 : "a CDB has 1 to 260 bytes";
     }
 
-    private String judge(Management management) {
+    private String reasonToRefuse(Management management) {
         int function = management.function;
         if (function == ManagementFunction.TASK_REASSIGN) {
-            return "it needs ErrorRecoveryLevel 2";
+            return "the function needs ErrorRecoveryLevel 2";
         }
         if (ManagementFunction.protocolLevel(function) > state.agreed.protocolLevel()) {
-            return "it needs iSCSIProtocolLevel 2";
+            return "the function needs iSCSIProtocolLevel 2";
         }
         boolean namesNone = management.referenced == null;
         return ManagementFunction.isOfOneTask(function) && namesNone
-                ? "it has to name a task" : null;
+                ? "the function has to name a task" : null;
     }
 
     private void manage(Management management) {

@@ -169,7 +169,7 @@ sealed interface LoginState {
             }
             only(pairs, EnumSet.of(Key.CHAP_N, Key.CHAP_R));
             if (pairs.isEmpty() && granted == NO_STAGE) {
-                // The target has more to do first, and is solicited again.
+                // The target has not sent its proof yet: the next request asks for it again.
                 return this;
             }
             Credential expected = chap.expectTarget().get();

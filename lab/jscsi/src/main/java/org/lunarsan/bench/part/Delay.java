@@ -83,13 +83,13 @@ public final class Delay {
 
     private void measure(String who, String window, long windowBytes) throws IOException {
         List<Relay> relays = new ArrayList<>();
-        try (TargetPair stand = new TargetPair("lunar", lunar);
+        try (TargetPair pair = new TargetPair("lunar", lunar);
                 ContestantProcess process = Contestants.start(who, build)) {
-            for (Target target : stand.targets()) {
+            for (Target target : pair.targets()) {
                 relays.add(new Relay(target.port(), DELAY, windowBytes));
             }
-            open(process, stand, relays, Shape.SINGLE);
-            open(process, stand, relays, Shape.RAID0);
+            open(process, pair, relays, Shape.SINGLE);
+            open(process, pair, relays, Shape.RAID0);
             for (String verb : List.of("write", "read")) {
                 double[] one = new double[rounds];
                 double[] two = new double[rounds];
@@ -102,18 +102,18 @@ public final class Delay {
                                 turn(process, shape, verb, round + 1);
                     }
                 }
-                tell(who, window, verb, one, two);
+                addResult(who, window, verb, one, two);
             }
         } finally {
             relays.forEach(Relay::close);
         }
     }
 
-    private static void open(ContestantProcess process, TargetPair stand, List<Relay> relays,
+    private static void open(ContestantProcess process, TargetPair pair, List<Relay> relays,
             Shape shape) throws IOException {
         List<String> urls = new ArrayList<>();
         for (int at = 0; at < shape.members(); at++) {
-            Target target = stand.targets().get(at);
+            Target target = pair.targets().get(at);
             urls.add(target.url(target.luns().get(shape.ordinal()), relays.get(at).port()));
         }
         process.ask(TURN_TIME, "open %s %s %d %s".formatted(shape.word(), shape.word(),
@@ -130,7 +130,7 @@ public final class Delay {
                 .average().orElseThrow() / NANOS_PER_MILLI;
     }
 
-    private void tell(String who, String window, String verb, double[] one, double[] two) {
+    private void addResult(String who, String window, String verb, double[] one, double[] two) {
         double[] ratios = new double[rounds];
         for (int round = 0; round < rounds; round++) {
             ratios[round] = one[round] / two[round];

@@ -82,7 +82,7 @@ public final class ContestantProcess implements AutoCloseable {
             return List.of(words).subList(1, words.length).toArray(String[]::new);
         } catch (InterruptedException stop) {
             Thread.currentThread().interrupt();
-            throw new IOException("interrupted while " + name + " was at work", stop);
+            throw new IOException("interrupted while " + name + " was answering", stop);
         }
     }
 

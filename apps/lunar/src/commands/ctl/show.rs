@@ -13,7 +13,7 @@ use lunar_control::api::targets::{self, Lun, Target};
 use lunar_control::client::{ApiClient, ApiPath};
 use std::fmt::Write;
 
-/// Heading of the drift; a line with another duration says so.
+/// Heading of the drift; a line says so if its change lasts for another time.
 const DRIFT: &str = "these changes last until a configuration is applied or the server restarts; \
                      --print-toml prints the lines to keep them:";
 
@@ -73,7 +73,7 @@ pub async fn status(
 ) -> Result<(), Failure> {
     if args.print_toml {
         let toml = configuration(client).await?.drift;
-        return tell_toml(toml, format);
+        return print_toml(toml, format);
     }
     let status: ApiStatus = client.get(&ApiPath::new(&["status"])).await?;
     match format {
@@ -104,7 +104,7 @@ pub async fn targets(
 ) -> Result<(), Failure> {
     if args.print_toml {
         let toml = configuration(client).await?.running;
-        return tell_toml(toml, format);
+        return print_toml(toml, format);
     }
     let found: targets::Targets = client.get(&ApiPath::new(&["targets"])).await?;
     match format {
@@ -149,7 +149,7 @@ struct ListedLuns {
 }
 
 /// Prints lines to paste, in JSON format as one document.
-fn tell_toml(toml: String, format: Format) -> Result<(), Failure> {
+fn print_toml(toml: String, format: Format) -> Result<(), Failure> {
     match format {
         Format::Json => output::print_json(&Toml { toml }),
         Format::Human => output::print_text(&toml),
