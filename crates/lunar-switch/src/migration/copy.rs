@@ -23,8 +23,8 @@ const REGIONS_MAX: usize = 8;
 /// Multiple of the wait for a change that a region may take.
 const REGION_WAITS: u32 = 2;
 
-/// Time for which changes of hosts to a region wait for its copy. It doubles after a copy that was
-/// in vain because they did not wait longer.
+/// Time for which changes of hosts to a region wait for its copy. It doubles after a copy that has
+/// to be repeated because a change did not wait longer.
 const REGION_HOLD: Duration = Duration::from_millis(300);
 
 /// Time for a flush while no change waits for it.
@@ -40,15 +40,16 @@ const BUSY_TIME: Duration = Duration::from_millis(100);
 /// Maximum factor of the pause after the destination was late too often.
 const LATE_FACTOR_MAX: u32 = 16;
 
-/// Time for which the end of a migration makes changes wait for those that are on their way.
+/// Time for which new changes wait at the end of a migration until all changes in progress have
+/// ended.
 const END_TIME: Duration = Duration::from_millis(300);
 
-/// Time after which this time doubles, up to the wait for the destination, if changes never end so
-/// soon.
-const END_PATIENCE: Duration = Duration::from_secs(30);
+/// Time after which [`END_TIME`] doubles, up to the wait for the destination, if changes always
+/// take longer.
+const END_TIME_GROWS_AFTER: Duration = Duration::from_secs(30);
 
 /// Pause after an attempt to end a migration, as a multiple of the time that changes waited; it
-/// doubles with each further one.
+/// doubles with each further attempt.
 const END_PAUSE_FACTOR: u32 = 10;
 
 /// Shortest such pause.
@@ -428,7 +429,7 @@ impl<'a> ExtentCopy<'a> {
         let (state, began) = (self.state(), Instant::now());
         loop {
             let since = Instant::now();
-            let doubled = (since - began).as_secs() / END_PATIENCE.as_secs();
+            let doubled = (since - began).as_secs() / END_TIME_GROWS_AFTER.as_secs();
             let factor = u32::try_from(doubled).ok().and_then(|by| 1u32.checked_shl(by));
             let time = END_TIME * factor.unwrap_or(u32::MAX);
             let time = time.min(state.options.target_wait);
@@ -452,8 +453,8 @@ impl<'a> ExtentCopy<'a> {
         self.next_end = Instant::now() + self.end_pause;
     }
 
-    /// Switches to the destination, if it has all data while no change is on its way. Returns
-    /// `None` if it has not, changes do not end within `time`, or others use the record.
+    /// Switches to the destination, if it has all data while no change is in progress. Returns
+    /// `None` if data is missing, changes do not end within `time`, or others use the record.
     async fn try_switch(
         &mut self,
         record: &dyn MigrationRecord,

@@ -115,7 +115,7 @@ pub enum IncomingDestination {
     /// A piece of data-in of this command.
     Command(TaskId),
     /// The data is discarded.
-    Nowhere,
+    Discarded,
 }
 
 /// Output of a session.
