@@ -265,7 +265,7 @@ impl FuzzedRelay {
         assert!(bytes <= SEGMENT_BYTES_MAX, "longer than negotiated");
         let data = match self.destination.take().expect("a destination of the segment") {
             IncomingDestination::Session => Bytes::copy_from_slice(data),
-            IncomingDestination::Command(_) | IncomingDestination::Nowhere => Bytes::new(),
+            IncomingDestination::Command(_) | IncomingDestination::Discarded => Bytes::new(),
         };
         self.input(StorageInput::Payload { data, digest: SegmentDigest::None });
     }

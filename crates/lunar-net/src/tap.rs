@@ -272,13 +272,13 @@ impl InboundTap {
     /// parts.
     pub(crate) fn header(&mut self, header: &Header, digests: Digests) {
         let Some(connection) = &self.connection else { return };
-        let mut header = Vec::new();
+        let mut header_bytes = Vec::new();
         let pdu = Pdu { bhs: header.bhs, ahs: header.ahs.clone(), data: Default::default() };
-        encode_header(&pdu, digests, &mut header);
+        encode_header(&pdu, digests, &mut header_bytes);
         let data_bytes = header.data_segment_bytes() as usize;
-        let wire_bytes = header.len() + segment_bytes(data_bytes, digests);
+        let wire_bytes = header_bytes.len() + segment_bytes(data_bytes, digests);
         let mut pdu_copy = connection.begin(Direction::Received, wire_bytes, digests);
-        pdu_copy.add(&header);
+        pdu_copy.add(&header_bytes);
         self.pdu_copy = Some(pdu_copy);
         if data_bytes == 0 {
             self.end();
