@@ -264,7 +264,8 @@ impl FuzzedConnection {
             input(Input::Wants { task: id, offset_bytes: third + skipped, bytes: expected });
         }
         let (task, offset_bytes) = (id, 0);
-        input(Input::DataIn { task, offset_bytes, data: piece(third) });
+        let digest = (code & 8 != 0).then_some(7);
+        input(Input::DataIn { task, offset_bytes, data: piece(third), digest });
         let offset_bytes = third + skipped;
         input(Input::DataInBegin { task, offset_bytes, bytes: third + 100 });
         input(Input::DataInPart { task, data: piece(third), digest: None });

@@ -162,7 +162,11 @@ impl FuzzedInitiator {
             immediate: false,
         };
         self.input(match streams {
-            true => Input::Stream(Box::new(StreamingCommand { command, data_out_bytes })),
+            true => Input::Stream(Box::new(StreamingCommand {
+                command,
+                data_out_bytes,
+                prefix_digest: Some(5),
+            })),
             false => Input::Execute(command),
         });
     }
@@ -236,7 +240,8 @@ impl FuzzedInitiator {
         let data = Bytes::from(vec![3; some as usize]);
         match choice & 7 {
             0 | 1 => {
-                self.input(Input::DataOut { id, offset_bytes, data });
+                let digest = (choice & 1 == 0).then_some(6);
+                self.input(Input::DataOut { id, offset_bytes, data, digest });
                 if some < bytes {
                     self.wanted.push_front((id, offset_bytes + some, bytes - some));
                 }
@@ -250,7 +255,10 @@ impl FuzzedInitiator {
                 let data = Bytes::from(vec![3; bytes as usize]);
                 self.input(Input::DataOutPart { id, data, digest: None });
             }
-            4 => self.input(Input::DataOut { id, offset_bytes: offset_bytes ^ 16, data }),
+            4 => {
+                let offset_bytes = offset_bytes ^ 16;
+                self.input(Input::DataOut { id, offset_bytes, data, digest: None });
+            }
             5 => self.input(Input::DataOutPart { id, data, digest: None }),
             6 => self.wait(),
             _ => self.wanted.push_back((id, offset_bytes, bytes)),

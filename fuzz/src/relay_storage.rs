@@ -205,7 +205,7 @@ impl FuzzedRelay {
             range: BlockRange::new(id.0 * 8, 8),
             bytes: DATA_BYTES,
             fua: false,
-            prefix: vec![1; prefix_bytes as usize].into(),
+            prefix: Bytes::from(vec![1; prefix_bytes as usize]).into(),
         }));
         if let Some(tag) = self.tags.get(sent) {
             self.of_host.insert(*tag, id);
@@ -281,8 +281,8 @@ impl FuzzedRelay {
                 let offset_bytes = command.moved_bytes;
                 if bytes > 0 {
                     command.moved_bytes += bytes;
-                    let data = vec![3; bytes as usize].into();
-                    self.input(StorageInput::DataOut { id, offset_bytes, data });
+                    let piece = Bytes::from(vec![3; bytes as usize]).into();
+                    self.input(StorageInput::DataOut { id, offset_bytes, piece });
                 }
             }
             1 if !command.ended && !command.aborted => {
@@ -325,7 +325,7 @@ impl FuzzedRelay {
                     _ => {}
                 }
             }
-            StorageOutput::DataIn { id, offset_bytes, bytes } => {
+            StorageOutput::DataIn { id, offset_bytes, bytes, .. } => {
                 let (tag, sent_offset, sent_bytes) = self.delivered;
                 assert_eq!(self.of_host.get(&tag), Some(&id), "data of another command");
                 assert_eq!((sent_offset, sent_bytes), (offset_bytes, bytes));

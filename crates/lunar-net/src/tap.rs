@@ -273,7 +273,7 @@ impl InboundTap {
     pub(crate) fn header(&mut self, header: &Header, digests: Digests) {
         let Some(connection) = &self.connection else { return };
         let mut header_bytes = Vec::new();
-        let pdu = Pdu { bhs: header.bhs, ahs: header.ahs.clone(), data: Default::default() };
+        let pdu = Pdu { ahs: header.ahs.clone(), ..Pdu::new(header.bhs) };
         encode_header(&pdu, digests, &mut header_bytes);
         let data_bytes = header.data_segment_bytes() as usize;
         let wire_bytes = header_bytes.len() + segment_bytes(data_bytes, digests);

@@ -343,7 +343,7 @@ impl Connection {
                 let session = self.session.as_ref().map(|(session, _)| session);
                 self.in_normal_session =
                     session.is_some_and(|session| session.key.target_name.is_some());
-                self.begin_relaying();
+                self.begin_relaying(&parameters);
             }
             Output::Close(reason) => self.close(reason),
             Output::DetachedTaskEnded(task) => {

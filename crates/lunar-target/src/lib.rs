@@ -128,7 +128,7 @@ pub use plan_result::PlanResult;
 pub use quota::{BYTES_PER_SECOND_MIN, Cost, IOPS_MIN, InitiatorLimit, Limit};
 pub use relay::{
     ConnectionRelay, PartReader, PartWriteEvent, PartWriter, RelayFactory, RelayFailure, RelayHost,
-    RelayStatistics,
+    RelayStatistics, RelayedPiece,
 };
 pub use replace::Replaced;
 pub use resize::Shrink;

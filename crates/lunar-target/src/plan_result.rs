@@ -1,5 +1,6 @@
 //! Results of commands at their units.
 
+use crate::relay::RelayedPiece;
 use bytes::Bytes;
 use lunar_scsi::sense::{Sense, SenseKey};
 
@@ -8,6 +9,8 @@ use lunar_scsi::sense::{Sense, SenseKey};
 pub enum PlanResult {
     /// GOOD, with this data-in.
     Good(Bytes),
+    /// GOOD, with this data-in, or the last piece of it, which a relay has moved.
+    GoodRelayed(RelayedPiece),
     /// RESERVATION CONFLICT.
     Conflict,
     /// BUSY.

@@ -9,6 +9,7 @@ use crate::memory::RelaySocketMemory;
 use bytes::Bytes;
 use lunar_block::{BoxFuture, BufferPool, RelayPart};
 use lunar_net::{Clock, OwnerId, SocketGroupHandle};
+use lunar_wire::Crc32c;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,6 +32,8 @@ pub struct RelayHost {
     pub clock: Clock,
     /// Account of the host for what these sockets buffer ([`RelaySocketMemory`]).
     pub buffers: BufferPool,
+    /// Longest data segment that the host receives, if it uses data digests.
+    pub digest_bytes_max: Option<u32>,
 }
 
 /// The relay of one connection. It uses sockets of its own to storage, on the connection's core.
@@ -48,12 +51,49 @@ pub trait ConnectionRelay: fmt::Debug {
     fn write(
         &self,
         part: &RelayPart,
-        prefix: Bytes,
+        prefix: RelayedPiece,
         is_durable: bool,
     ) -> Option<Box<dyn PartWriter>>;
 
     /// Called when the connection is over: no command begins any more.
     fn close(&self);
+}
+
+/// Data that a relay moves.
+#[derive(Clone, Debug, Default)]
+pub struct RelayedPiece {
+    /// The data.
+    pub data: Bytes,
+    /// Digest with which the data came as one data segment; it is sent on if the data is one
+    /// segment again. `None`: there is none, or the data is not a whole segment.
+    pub digest: Option<u32>,
+}
+
+impl RelayedPiece {
+    /// Splits the piece if it is longer than `bytes`; returns the rest. The digest of a piece that
+    /// is split is lost.
+    pub(crate) fn split_off(&mut self, bytes: usize) -> Option<Self> {
+        let rest = (self.data.len() > bytes).then(|| self.data.split_off(bytes))?;
+        self.digest = None;
+        Some(rest.into())
+    }
+
+    /// True unless the data was damaged since its digest was checked.
+    pub(crate) fn is_intact(&self) -> bool {
+        let padding = &[0; 3][..self.data.len().wrapping_neg() & 3];
+        self.digest.is_none_or(|digest| {
+            let mut crc = Crc32c::new();
+            crc.update(&self.data);
+            crc.update(padding);
+            crc.value() == digest
+        })
+    }
+}
+
+impl From<Bytes> for RelayedPiece {
+    fn from(data: Bytes) -> Self {
+        Self { data, digest: None }
+    }
 }
 
 /// Reason why a part was not transferred.
@@ -74,8 +114,10 @@ pub trait PartReader {
     ///
     /// # Errors
     /// No more data will come.
-    fn poll_next(&mut self, context: &mut Context<'_>)
-    -> Poll<Result<Option<Bytes>, RelayFailure>>;
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<RelayedPiece>, RelayFailure>>;
 }
 
 /// A WRITE that was passed on. The storage aborts it if this is dropped before its end.
@@ -85,7 +127,7 @@ pub trait PartWriter {
 
     /// Gives data that [`PartWriteEvent::Wants`] asked for: all or the first part of the oldest
     /// range that was not given yet.
-    fn give(&mut self, offset_bytes: u32, data: Bytes);
+    fn give(&mut self, offset_bytes: u32, piece: RelayedPiece);
 
     /// Returns a future that ends when the WRITE can have no further effect: when the storage
     /// has answered it, its abort, or the login that replaces a lost session. To be called once,

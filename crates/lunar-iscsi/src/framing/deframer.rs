@@ -264,7 +264,7 @@ pub fn encode_header(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
 }
 
 /// Appends the bytes after the data of `pdu` to `out`: padding and data digest, nothing if there is
-/// no data.
+/// no data. The digest is the one that the PDU names, otherwise that of the data.
 #[inline]
 pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     let padding = &[0; 3][..padding_bytes(pdu.data.len())];
@@ -272,10 +272,13 @@ pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
         out.put_slice(padding);
     }
     if digests.data && !pdu.data.is_empty() {
-        let mut crc = Crc32c::new();
-        crc.update(&pdu.data);
-        crc.update(padding);
-        out.put_slice(&Crc32c::digest_bytes(crc.value()));
+        let digest = pdu.digest.unwrap_or_else(|| {
+            let mut crc = Crc32c::new();
+            crc.update(&pdu.data);
+            crc.update(padding);
+            crc.value()
+        });
+        out.put_slice(&Crc32c::digest_bytes(digest));
     }
 }
 
@@ -340,7 +343,7 @@ mod tests {
                 let (consumed, event) = deframer.push(piece);
                 match event {
                     Some(Event::Header(header)) => {
-                        found.push(Pdu { bhs: header.bhs, ahs: header.ahs, data: Bytes::new() });
+                        found.push(Pdu { ahs: header.ahs, ..Pdu::new(header.bhs) });
                     }
                     Some(Event::Payload { bytes }) => data.extend_from_slice(&piece[..bytes]),
                     Some(Event::PayloadEnd { digest }) => {
@@ -454,6 +457,18 @@ mod tests {
         let digest = expected_digest(&sent.data, digests);
         assert_ne!(digest, SegmentDigest::Matched(of_padding));
         assert_eq!(deframer.push(&bytes[tail..]), (7, Some(Event::PayloadEnd { digest })));
+    }
+
+    /// Goal: a digest that a PDU names is sent in place of that of its data, if digests are in use.
+    #[test]
+    fn a_known_digest_is_sent() {
+        let known = Pdu { digest: Some(0x0102_0304), ..pdu(3, 0, vec![5; 9]) };
+        for data in [false, true] {
+            let mut bytes = Vec::new();
+            encode_tail(&known, Digests { header: false, data }, &mut bytes);
+            let digest = if data { &[4, 3, 2, 1][..] } else { &[] };
+            assert_eq!(bytes, [&[0; 3], digest].concat());
+        }
     }
 
     /// The digests of a PDU encoded by hand: RFC 7143 Appendix A.4, a READ(10) command.

@@ -107,9 +107,10 @@ pub enum DataDestination {
 }
 
 /// Result of the check of a data segment against its data digest. RFC 7143 §11.2.3.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum SegmentDigest {
     /// No data digest is in force.
+    #[default]
     None,
     /// The digest matched. The value is the CRC32C of the data and of zeroes as padding: the digest
     /// of the same segment when it is sent unchanged.
@@ -123,6 +124,14 @@ impl SegmentDigest {
     #[inline]
     pub fn is_ok(self) -> bool {
         self != Self::Mismatched
+    }
+
+    /// The digest of the segment when it is sent unchanged, if it is known.
+    pub fn value(self) -> Option<u32> {
+        match self {
+            Self::Matched(digest) => Some(digest),
+            Self::None | Self::Mismatched => None,
+        }
     }
 }
 
@@ -138,25 +147,28 @@ pub struct Pdu {
     pub ahs: Box<[u8]>,
     /// Data segment, without padding, or the start of it. Shared, not copied.
     pub data: Bytes,
+    /// Data digest with which the same segment was received, to be sent if a data digest is in
+    /// force; `None`: that of the data. Not used if the PDU is open.
+    pub digest: Option<u32>,
 }
 
 impl Pdu {
     /// Creates a PDU that consists of a header alone.
     pub fn new(bhs: [u8; HEADER_BYTES]) -> Self {
-        Self { bhs, ahs: Box::default(), data: Bytes::new() }
+        Self { bhs, ahs: Box::default(), data: Bytes::new(), digest: None }
     }
 
     /// Creates a PDU with a data segment; sets the header's DataSegmentLength.
     pub fn with_data(mut bhs: [u8; HEADER_BYTES], data: Bytes) -> Self {
         lunar_wire::Field::put(lunar_wire::U24::truncate(data.len() as u32), &mut bhs[5..8]);
-        Self { bhs, ahs: Box::default(), data }
+        Self { bhs, ahs: Box::default(), data, digest: None }
     }
 
     /// Creates an open PDU that announces `segment_bytes` bytes of data and holds the first of
     /// them; sets the header's DataSegmentLength.
     pub fn open(mut bhs: [u8; HEADER_BYTES], segment_bytes: u32, data: Bytes) -> Self {
         lunar_wire::Field::put(lunar_wire::U24::truncate(segment_bytes), &mut bhs[5..8]);
-        Self { bhs, ahs: Box::default(), data }
+        Self { bhs, ahs: Box::default(), data, digest: None }
     }
 
     /// DataSegmentLength.

@@ -213,7 +213,7 @@ impl InitiatorEnd {
             (stream.at, stream.open_bytes) = (range.start, bytes);
             return Input::DataOutBegin { id, offset_bytes, bytes: bytes as u32 };
         }
-        Input::DataOut { id, offset_bytes, data: stream.data.slice(range) }
+        Input::DataOut { id, offset_bytes, data: stream.data.slice(range), digest: None }
     }
 
     /// The first streaming command with a range that was announced and is not complete.

@@ -11,7 +11,7 @@ use crate::connection::initiator::{
     Input as Ask, Management, RequestFailure, StreamingCommand,
 };
 use crate::connection::target::{self, Input as Serve, TargetConnection};
-use crate::framing::{Digests, TaskId};
+use crate::framing::{Digests, SegmentDigest, TaskId};
 use crate::login::initiator::{ChapAnswer, InitiatorLoginOptions};
 use crate::login::{ChapRequirement, SessionType};
 use crate::pdu::{ManagementFunction, TaskAttribute};
@@ -301,7 +301,7 @@ impl Pair {
             self.links[link].initiator.add_stream(id, command.data_out.clone());
             let command = Command { data_out: command.data_out.slice(..prefix_bytes), ..command };
             let data_out_bytes = data_out.len() as u32;
-            let streaming = StreamingCommand { command, data_out_bytes };
+            let streaming = StreamingCommand { command, data_out_bytes, prefix_digest: None };
             self.ask(link, Ask::Stream(Box::new(streaming)));
         } else {
             self.ask(link, Ask::Execute(command));
@@ -749,7 +749,7 @@ impl Pair {
     }
 
     /// Takes the data that came before its task took it as a stream, with the report about it.
-    pub(super) fn take_collected(&mut self, task: TaskId) -> Option<Bytes> {
+    pub(super) fn take_collected(&mut self, task: TaskId) -> Option<(Bytes, SegmentDigest)> {
         let events = self.server.relay.as_mut()?;
         let is_report = |event: &RelayedEvent| match event {
             RelayedEvent::DataOut { task: of, .. } => *of == task,
@@ -757,8 +757,8 @@ impl Pair {
         };
         let at = events.iter().position(is_report)?;
         match events.remove(at)? {
-            RelayedEvent::DataOut { offset_bytes, bytes, .. } => {
-                self.collected(task, offset_bytes, bytes)
+            RelayedEvent::DataOut { offset_bytes, bytes, digest, .. } => {
+                Some((self.collected(task, offset_bytes, bytes)?, digest))
             }
             _ => None,
         }

@@ -61,6 +61,9 @@ pub struct PassThrough {
     pub held_bytes: (usize, usize),
     /// Number of segments that were passed on as they arrived.
     pub cut_through_segments: usize,
+    /// Number of segments that the relay has damaged in its memory after the check of their
+    /// digests; `None`: it damages none.
+    pub damaged_segments: Option<usize>,
 }
 
 /// One of the peers of the relay.
@@ -87,8 +90,9 @@ struct Relayed {
     expected_in_bytes: u32,
     /// Length of the data that was sent on with the command.
     prefix_bytes: usize,
-    /// Checked data-out that the storage target has not asked for.
-    unasked: VecDeque<(u32, Bytes)>,
+    /// Checked data-out that the storage target has not asked for, with the digests of whole
+    /// segments.
+    unasked: VecDeque<(u32, Bytes, Option<u32>)>,
     /// Ranges that the storage target asked for and that were not given: start and end.
     wanted: VecDeque<(u32, u32)>,
     /// True once the command was given to the initiator machine.
@@ -145,7 +149,16 @@ impl PassThrough {
         (front.piece_bytes_max, back.piece_bytes_max) = (READ_BYTES_MAX, READ_BYTES_MAX);
         let rng = Rng::new(seed ^ 0x5e1a);
         let relay = Relay::default();
-        Self { front, back, rng, relay, stall: None, held_bytes: (0, 0), cut_through_segments: 0 }
+        Self {
+            front,
+            back,
+            rng,
+            relay,
+            stall: None,
+            held_bytes: (0, 0),
+            cut_through_segments: 0,
+            damaged_segments: None,
+        }
     }
 
     /// Takes one random possible step. `false` if only a timer can cause further steps.
@@ -308,11 +321,12 @@ impl PassThrough {
         };
         let expected_out_bytes = relayed.expected_out_bytes;
         self.relay.tasks.insert(id, relayed);
-        let mut prefix = Bytes::new();
+        let (mut prefix, mut digest) = (Bytes::new(), SegmentDigest::None);
         if expected_out_bytes > 0 {
             self.serve(Serve::Stream(id));
-            if let Some(bytes) = self.front.take_collected(id) {
-                prefix = bytes;
+            if let Some(collected) = self.front.take_collected(id) {
+                (prefix, digest) = collected;
+                prefix = self.damaged(prefix, digest);
             }
         }
         let Some(relayed) = self.relay.tasks.get_mut(&id) else { return };
@@ -328,7 +342,11 @@ impl PassThrough {
             immediate: false,
         };
         self.back.add_source(&command.data_out);
-        let streaming = StreamingCommand { command, data_out_bytes: expected_out_bytes };
+        let streaming = StreamingCommand {
+            command,
+            data_out_bytes: expected_out_bytes,
+            prefix_digest: digest.value(),
+        };
         self.ask(Ask::Stream(Box::new(streaming)));
     }
 
@@ -418,32 +436,43 @@ impl PassThrough {
         let Some(arriving) = arriving.filter(|arriving| arriving.task == task) else {
             // Unsolicited data that was arriving in the buffer when the command was passed on.
             if let Some(data) = self.front.collected(task, offset_bytes, bytes) {
-                self.add_unasked(task, offset_bytes, data);
+                self.add_unasked(task, offset_bytes, data, digest);
             }
             return;
         };
         assert_eq!((arriving.offset_bytes, arriving.segment_bytes), (offset_bytes, bytes));
         let data = Bytes::from(arriving.held);
+        assert!(digest.is_ok(), "reported as checked");
         if arriving.is_cut_through {
-            let digest = match digest {
-                SegmentDigest::Matched(digest) => Some(digest),
-                SegmentDigest::None => None,
-                SegmentDigest::Mismatched => panic!("reported as checked"),
-            };
-            return self.send_part(from, task, data, digest);
+            return self.send_part(from, task, data, digest.value());
         }
         match from {
-            Side::Host => self.add_unasked(task, offset_bytes, data),
+            Side::Host => self.add_unasked(task, offset_bytes, data, digest),
             Side::Storage => {
+                let data = self.damaged(data, digest);
                 self.front.add_source(&data);
-                self.serve(Serve::DataIn { task, offset_bytes, data });
+                let digest = digest.value();
+                self.serve(Serve::DataIn { task, offset_bytes, data, digest });
             }
         }
     }
 
-    fn add_unasked(&mut self, task: TaskId, offset_bytes: u32, data: Bytes) {
+    /// Damages a segment in the memory of the relay, in a test that does so.
+    fn damaged(&mut self, data: Bytes, digest: SegmentDigest) -> Bytes {
+        if self.damaged_segments.is_none_or(|_| digest == SegmentDigest::None) || data.is_empty() {
+            return data;
+        }
+        *self.damaged_segments.get_or_insert_default() += 1;
+        let mut damaged = data.to_vec();
+        let at = self.rng.below(damaged.len());
+        damaged[at] ^= 1 << self.rng.below(8);
+        damaged.into()
+    }
+
+    fn add_unasked(&mut self, task: TaskId, offset_bytes: u32, data: Bytes, digest: SegmentDigest) {
+        let data = self.damaged(data, digest);
         if let Some(relayed) = self.relay.tasks.get_mut(&task) {
-            relayed.unasked.push_back((offset_bytes, data));
+            relayed.unasked.push_back((offset_bytes, data, digest.value()));
             self.give(task);
         }
     }
@@ -451,19 +480,21 @@ impl PassThrough {
     /// Gives data to the storage target as far as it has asked for it.
     fn give(&mut self, task: TaskId) {
         while let Some(relayed) = self.relay.tasks.get_mut(&task)
-            && let (Some((offset, data)), Some((start, end))) =
+            && let (Some((offset, data, digest)), Some((start, end))) =
                 (relayed.unasked.front_mut(), relayed.wanted.front())
         {
             assert_eq!(offset, start, "data in the order of the requests");
             let offset_bytes = *offset;
             let piece = data.split_to(data.len().min((end - start) as usize));
             *offset += piece.len() as u32;
+            // Taken: it is not that of the rest.
+            let digest = digest.take().filter(|_| data.is_empty());
             if data.is_empty() {
                 relayed.unasked.pop_front();
             }
             self.take_wanted(task, piece.len() as u32);
             self.back.add_source(&piece);
-            self.ask(Ask::DataOut { id: task, offset_bytes, data: piece });
+            self.ask(Ask::DataOut { id: task, offset_bytes, data: piece, digest });
         }
     }
 
@@ -525,7 +556,7 @@ impl PassThrough {
         };
         let (mut all, mut most) = (0, 0);
         for (task, relayed) in &self.relay.tasks {
-            let unasked = relayed.unasked.iter().map(|(_, data)| data.len()).sum::<usize>();
+            let unasked = relayed.unasked.iter().map(|(_, data, _)| data.len()).sum::<usize>();
             let held = relayed.prefix_bytes + unasked + arriving(*task);
             assert!(held <= TASK_BYTES_MAX, "{held} bytes of {task:?}");
             all += held;

@@ -294,7 +294,7 @@ impl TargetEnd {
         let input = match work {
             Work::Piece { offset_bytes, data } => {
                 context.up.log.source(&data);
-                Input::DataIn { task, offset_bytes, data }
+                Input::DataIn { task, offset_bytes, data, digest: None }
             }
             Work::Begin { offset_bytes, bytes } => Input::DataInBegin { task, offset_bytes, bytes },
             Work::Part { data } => {

@@ -228,8 +228,8 @@ impl RelayState {
             immediate: false,
         };
         let data_out_bytes = relayed.expected_out_bytes;
-        to.inputs
-            .push(InitiatorInput::Stream(Box::new(StreamingCommand { command, data_out_bytes })));
+        let command = StreamingCommand { command, data_out_bytes, prefix_digest: None };
+        to.inputs.push(InitiatorInput::Stream(Box::new(command)));
         self.tasks.insert(task.id, relayed);
     }
 
@@ -341,6 +341,7 @@ impl TaskExecutor for RelayedHost {
             id,
             offset_bytes,
             data,
+            digest: None,
         });
     }
     fn end(&mut self, task: TaskId, fault: Option<TransferFault>) {
@@ -388,7 +389,7 @@ impl Requester for RelayedStorage {
         let relayed = state.tasks.get_mut(&task).filter(|task| task.end.is_none());
         let Some(arriving) = relayed.and_then(|task| task.arriving.take()) else { return };
         let data = arriving.attach(data);
-        state.to_host.push(TargetInput::DataIn { task, offset_bytes, data });
+        state.to_host.push(TargetInput::DataIn { task, offset_bytes, data, digest: None });
     }
     fn completed(&mut self, id: TaskId, result: Result<CommandResult, RequestFailure>) {
         let state = &mut *self.relay.0.borrow_mut();

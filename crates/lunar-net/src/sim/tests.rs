@@ -81,7 +81,8 @@ impl Host {
         };
         let data_in = vec![0; data_in_bytes];
         state.commands.insert(id, HostCommand { data_out, data_in, result: None });
-        state.push(InitiatorInput::Stream(Box::new(StreamingCommand { command, data_out_bytes })));
+        let command = StreamingCommand { command, data_out_bytes, prefix_digest: None };
+        state.push(InitiatorInput::Stream(Box::new(command)));
         id
     }
 
@@ -146,7 +147,7 @@ impl Requester for Host {
         state.wanted_bytes += bytes as usize;
         let at = offset_bytes as usize;
         let data = state.commands[&id].data_out.slice(at..at + bytes as usize);
-        state.push(InitiatorInput::DataOut { id, offset_bytes, data });
+        state.push(InitiatorInput::DataOut { id, offset_bytes, data, digest: None });
     }
     fn data_in(&mut self, id: TaskId, offset_bytes: u32, data: Vec<u8>) {
         let state = &mut *self.0.borrow_mut();
@@ -235,6 +236,7 @@ impl TaskExecutor for Disk {
                 task: id,
                 offset_bytes: offset as u32,
                 data,
+                digest: None,
             });
         }
         let outcome = Outcome { data_in_bytes: bytes as u32, ..Outcome::default() };

@@ -7,15 +7,16 @@ use super::session::{RelayedCommand, StorageInput, StorageSession, StorageUnit};
 use super::shares::{OwnerShare, SharedCommand, StorageShares};
 use super::socket::{PortalGroupTag, StorageSocket};
 use super::{LINK_COMMANDS_MAX, LINKS_MAX};
-use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{BoxFuture, BufferPool, RelayPart};
 use lunar_initiator::{RelayedLun, RelayedWriteTicket, random_isid};
 use lunar_iscsi::connection::initiator::CloseReason;
 use lunar_iscsi::framing::TaskId;
 use lunar_iscsi::session::initiator::{InitiatorSession, InitiatorSessionOptions};
+use lunar_iscsi::text::{Digest, Offer};
 use lunar_target::{
     ConnectionRelay, PartReader, PartWriteEvent, PartWriter, RelayFactory, RelayFailure, RelayHost,
+    RelayedPiece,
 };
 use lunar_wire::{Lun, SerialNumber};
 use std::cell::RefCell;
@@ -37,6 +38,8 @@ const REPLACE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest such pause; they double.
 const REPLACE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// Shortest MaxRecvDataSegmentLength of a host for which a storage sends shorter segments.
+const WHOLE_SEGMENT_BYTES_MIN: u32 = 8 << 10;
 /// Time for a session that replaces a lost one; it ends as soon as it is logged in.
 const REPLACE_SESSION_TIME: Duration = Duration::from_secs(10);
 /// Default time after which a unit is reset, because its storage has no longer the portal group
@@ -203,7 +206,7 @@ impl ConnectionRelay for HostRelay {
                 range: part.range,
                 bytes,
                 fua: false,
-                prefix: Bytes::new(),
+                prefix: RelayedPiece::default(),
             })
         })?;
         Some(Box::new(RelayedReader(LinkedTransfer { link, id, shared: Some(shared) })))
@@ -212,7 +215,7 @@ impl ConnectionRelay for HostRelay {
     fn write(
         &self,
         part: &RelayPart,
-        prefix: Bytes,
+        prefix: RelayedPiece,
         is_durable: bool,
     ) -> Option<Box<dyn PartWriter>> {
         let (link, share) = self.link(part, TransferDirection::Out)?;
@@ -264,7 +267,7 @@ impl PartReader for RelayedReader {
     fn poll_next(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Bytes>, RelayFailure>> {
+    ) -> Poll<Result<Option<RelayedPiece>, RelayFailure>> {
         let next = self.0.link.poll_piece(self.0.id, context);
         if next.is_ready() {
             self.0.shared.iter_mut().for_each(SharedCommand::answered);
@@ -295,10 +298,10 @@ impl PartWriter for RelayedWriter {
         })
     }
 
-    fn give(&mut self, offset_bytes: u32, data: Bytes) {
+    fn give(&mut self, offset_bytes: u32, piece: RelayedPiece) {
         let LinkedTransfer { link, id, shared } = &mut self.transfer;
         shared.iter_mut().for_each(SharedCommand::ask);
-        link.request(StorageInput::DataOut { id: *id, offset_bytes, data });
+        link.request(StorageInput::DataOut { id: *id, offset_bytes, piece });
     }
 
     fn ended(&mut self) -> BoxFuture<'static, ()> {
@@ -441,11 +444,25 @@ impl StorageTask {
         let cmd_sn = SerialNumber(1);
         let mut session =
             InitiatorSession::new(InitiatorSessionOptions { isid, cmd_sn, queue_requests_max });
-        let options = lun.connection_options(session.open(0)?).ok()?;
+        let mut options = lun.connection_options(session.open(0)?).ok()?;
+        if let Some(bytes) = self.host.digest_bytes_max {
+            limit_segments(&mut options.login.offer, bytes);
+        }
         let unit = Arc::new(LunOfStorage { number: lun.lun(), lun: Weak::clone(&self.lun) });
         let mut session = StorageSession::new(self.host.clock.now(), unit, session, options);
         session.limit_commands(lun.command_time());
         Some((session, address))
+    }
+}
+
+/// Has the storage send no longer segments than the host receives, so that their digests pass
+/// through. Not if data digests are not preferred, nor for hosts that receive very short ones: more
+/// segments would cost more than digests.
+fn limit_segments(offer: &mut Offer, host_bytes_max: u32) {
+    let uses_digests = offer.data_digest.first() == Some(&Digest::Crc32c);
+    if uses_digests && host_bytes_max >= WHOLE_SEGMENT_BYTES_MIN {
+        let bytes_max = &mut offer.max_recv_data_segment_bytes;
+        *bytes_max = host_bytes_max.min(*bytes_max);
     }
 }
 

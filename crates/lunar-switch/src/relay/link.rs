@@ -4,11 +4,10 @@
 use super::session::StorageInput;
 use super::shares::SharedCommand;
 use super::{COMMAND_BYTES_MAX, LINK_BYTES_MAX, LINK_COMMANDS_MAX, SEGMENT_BYTES_MAX};
-use bytes::Bytes;
 use lunar_block::{Buffer, BufferPool, MemoryCharge};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::{InFlightBytes, InFlightMeter};
-use lunar_target::RelayFailure;
+use lunar_target::{RelayFailure, RelayedPiece};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -89,7 +88,7 @@ struct Transfer {
     in_flight: Arc<InFlightMeter>,
     /// Data of a READ that has not begun to arrive, in bytes.
     missing_bytes: usize,
-    pieces: VecDeque<Bytes>,
+    pieces: VecDeque<RelayedPiece>,
     wants: VecDeque<(u32, u32)>,
     end: Option<Result<(), RelayFailure>>,
     waker: Option<Waker>,
@@ -226,7 +225,7 @@ impl StorageLink {
         &self,
         id: TaskId,
         context: &Context<'_>,
-    ) -> Poll<Result<Option<Bytes>, RelayFailure>> {
+    ) -> Poll<Result<Option<RelayedPiece>, RelayFailure>> {
         let mut state = self.0.borrow_mut();
         let Some(transfer) = state.transfers.get_mut(&id) else {
             return Poll::Ready(Err(RelayFailure::Lost));
@@ -312,9 +311,9 @@ impl StorageLink {
     }
 
     /// Gives a segment that was checked to its holder.
-    pub(super) fn data_in(&self, id: TaskId, data: Bytes) {
+    pub(super) fn data_in(&self, id: TaskId, piece: RelayedPiece) {
         if let Some(transfer) = self.0.borrow_mut().transfers.get_mut(&id) {
-            transfer.pieces.push_back(data);
+            transfer.pieces.push_back(piece);
             transfer.wake();
         }
     }
@@ -414,7 +413,7 @@ mod tests {
                 break;
             }
             let (buffer, in_flight) = link.begin_segment(id, bytes).unwrap();
-            link.data_in(id, in_flight.attach(buffer));
+            link.data_in(id, in_flight.attach(buffer).into());
             count += 1;
         }
         count

@@ -24,7 +24,7 @@ use lunar_iscsi::session::initiator::{
 use lunar_scsi::cdb::sbc::Blocks16;
 use lunar_scsi::commands::opcode;
 use lunar_scsi::sense::{Sense, SenseKey, Status};
-use lunar_target::RelayFailure;
+use lunar_target::{RelayFailure, RelayedPiece};
 use lunar_wire::{Lun, Time};
 use std::collections::VecDeque;
 use std::fmt;
@@ -68,7 +68,7 @@ pub struct RelayedCommand {
     /// True to bypass volatile caches.
     pub fua: bool,
     /// The beginning of the data of a WRITE, as far as it has arrived.
-    pub prefix: Bytes,
+    pub prefix: RelayedPiece,
 }
 
 /// Input of a session.
@@ -95,7 +95,7 @@ pub enum StorageInput {
         /// Position of the data.
         offset_bytes: u32,
         /// The data.
-        data: Bytes,
+        piece: RelayedPiece,
     },
     /// Abort a command whose holder was dropped. Answered by [`StorageOutput::Settled`].
     Abort(TaskId),
@@ -146,6 +146,8 @@ pub enum StorageOutput {
         offset_bytes: u32,
         /// Length of the segment.
         bytes: u32,
+        /// Its digest, if data digests are in use.
+        digest: Option<u32>,
     },
     /// The storage asks for data of a WRITE. The ranges of a command follow each other.
     Wants {
@@ -249,7 +251,8 @@ impl StorageSession {
     ) -> Self {
         let offer = &mut options.login.offer;
         offer.max_connections = 1;
-        offer.max_recv_data_segment_bytes = SEGMENT_BYTES_MAX;
+        let segment_bytes_max = &mut offer.max_recv_data_segment_bytes;
+        *segment_bytes_max = SEGMENT_BYTES_MAX.min(*segment_bytes_max);
         offer.data_pdu_in_order = true;
         offer.data_sequence_in_order = true;
         offer.error_recovery_level = 0;
@@ -350,12 +353,12 @@ impl StorageSession {
                 self.feed(now, Input::Payload { data, digest });
             }
             StorageInput::Begin(command) => self.begin(now, command),
-            StorageInput::DataOut { id, offset_bytes, data } => {
+            StorageInput::DataOut { id, offset_bytes, piece: RelayedPiece { data, digest } } => {
                 let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 if let Some(entry) = self.table.active(id) {
                     entry.moved_bytes = entry.moved_bytes.saturating_add(bytes);
                     entry.progressed(now);
-                    self.feed(now, Input::DataOut { id, offset_bytes, data });
+                    self.feed(now, Input::DataOut { id, offset_bytes, data, digest });
                 }
             }
             StorageInput::Abort(id) => self.abort(now, id),
@@ -413,6 +416,7 @@ impl StorageSession {
             self.outputs.push_back(StorageOutput::End { id, result });
             return self.outputs.push_back(StorageOutput::Settled(id));
         }
+        let RelayedPiece { data: prefix, digest: prefix_digest } = prefix;
         let prefix_bytes = u32::try_from(prefix.len()).unwrap_or(u32::MAX);
         self.table.insert(id, direction, bytes, prefix_bytes, now);
         if self.examined_at.is_none() {
@@ -436,7 +440,8 @@ impl StorageSession {
             data_in_bytes_max,
             immediate: false,
         };
-        self.feed(now, Input::Stream(Box::new(StreamingCommand { command, data_out_bytes })));
+        let command = StreamingCommand { command, data_out_bytes, prefix_digest };
+        self.feed(now, Input::Stream(Box::new(command)));
     }
 
     fn abort(&mut self, now: Time, id: TaskId) {
@@ -548,13 +553,15 @@ impl StorageSession {
                     self.outputs.push_back(StorageOutput::Wants { id, offset_bytes, bytes });
                 }
             }
-            Output::DataIn { id, offset_bytes, bytes, .. } => {
+            Output::DataIn { id, offset_bytes, bytes, digest } => {
                 if self.setup_task == Some(id) {
                     self.setup.data_in(offset_bytes, &std::mem::take(&mut self.unchecked));
                 } else if let Some(entry) = self.table.active(id) {
                     entry.moved_bytes = entry.moved_bytes.saturating_add(bytes);
                     entry.progressed(now);
-                    self.outputs.push_back(StorageOutput::DataIn { id, offset_bytes, bytes });
+                    let digest = digest.value();
+                    let data_in = StorageOutput::DataIn { id, offset_bytes, bytes, digest };
+                    self.outputs.push_back(data_in);
                 }
             }
             Output::FullFeature(parameters) => {
@@ -639,7 +646,7 @@ impl StorageSession {
             data_in_bytes_max,
             immediate: false,
         };
-        let command = StreamingCommand { command, data_out_bytes: 0 };
+        let command = StreamingCommand { command, data_out_bytes: 0, prefix_digest: None };
         self.answers.push_back(Input::Stream(Box::new(command)));
     }
 

@@ -7,7 +7,7 @@ use lunar_block::Buffer;
 use lunar_iscsi::connection::initiator::CloseReason;
 use lunar_iscsi::framing::{Header, SegmentDigest, TaskId};
 use lunar_net::{BufferLimits, BufferedBytes, ConnectionHandler, InFlightBytes, Outbox, OwnerId};
-use lunar_target::{RelayHost, RelaySocketMemory};
+use lunar_target::{RelayHost, RelaySocketMemory, RelayedPiece};
 use lunar_wire::Time;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl StorageSocket {
             StorageOutput::FullFeature(digests) => out.set_digests(digests),
             StorageOutput::Up(true) => self.link.set_phase(LinkPhase::Up),
             StorageOutput::Up(false) => self.link.set_phase(LinkPhase::Connecting),
-            StorageOutput::DataIn { id, bytes, .. } => self.data_in(id, bytes),
+            StorageOutput::DataIn { id, bytes, digest, .. } => self.data_in(id, bytes, digest),
             StorageOutput::Wants { id, offset_bytes, bytes } => {
                 self.link.wants(id, offset_bytes, bytes);
             }
@@ -123,12 +123,13 @@ impl StorageSocket {
         }
     }
 
-    fn data_in(&mut self, id: TaskId, bytes: u32) {
+    fn data_in(&mut self, id: TaskId, bytes: u32, digest: Option<u32>) {
         let segment = std::mem::replace(&mut self.segment, IncomingData::Discarded);
         if let IncomingData::Command { buffer, filled, in_flight } = segment
             && filled == bytes as usize
         {
-            self.link.data_in(id, in_flight.attach(buffer));
+            let data = in_flight.attach(buffer);
+            self.link.data_in(id, RelayedPiece { data, digest });
         }
     }
 }

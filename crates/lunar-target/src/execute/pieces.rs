@@ -160,6 +160,7 @@ impl Run<'_> {
                 task: reader.task,
                 offset_bytes: (done * self.block_bytes) as u32, // of a transfer below 4 GiB
                 data: reader.buffers.lend(buffer),
+                digest: None,
             });
             done += part.count;
         }

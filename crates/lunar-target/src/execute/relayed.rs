@@ -13,7 +13,7 @@ use crate::abort::Aborted;
 use crate::disk_unit::{DiskUnit, RelayedPlan};
 use crate::long_operation::Generation;
 use crate::plan_result::{PlanResult, internal_failure};
-use crate::relay::{PartReader, RelayFailure};
+use crate::relay::{PartReader, RelayFailure, RelayedPiece};
 use crate::streams::DataStreams;
 use crate::tasks::{Execution, ExecutionEnd, ExecutionFuture};
 use crate::unit::{CommandData, Unit};
@@ -52,7 +52,7 @@ pub(crate) fn run_relayed(
             let write = async move |run: &Run<'_>, transfer| {
                 run.write_relayed(range, transfer, durable).await?;
                 run.check_recoveries()?;
-                Ok(Bytes::new())
+                Ok(RelayedPiece::default())
             };
             Box::pin(run_in_turn(unit, (plan, generation), relayed, execution, write))
         }
@@ -65,7 +65,7 @@ async fn run_in_turn(
     (plan, generation): (Plan, Generation),
     relayed: Box<RelayedPlan>,
     mut execution: Execution,
-    work: impl AsyncFnOnce(&Run<'_>, RelayedTransfer) -> Step<Bytes>,
+    work: impl AsyncFnOnce(&Run<'_>, RelayedTransfer) -> Step<RelayedPiece>,
 ) -> ExecutionEnd {
     let result = match execution.begin().await {
         Ok(CommandData::Streams(streams)) => {
@@ -81,7 +81,7 @@ async fn run_in_turn(
             };
             let (run, ..) = Run::new(&unit, &plan, context);
             let done = work(&run, RelayedTransfer { plan: relayed, streams }).await;
-            done.map_or_else(PlanResult::from, PlanResult::Good)
+            done.map_or_else(PlanResult::from, PlanResult::GoodRelayed)
         }
         Ok(_) => PlanResult::Check(internal_failure()),
         Err(Aborted) => PlanResult::Aborted,
@@ -99,25 +99,25 @@ struct OrderedDataIn<'a> {
     streams: &'a DataStreams,
     /// Position of the next piece in the data-in.
     next_bytes: u64,
-    last: Bytes,
+    last: RelayedPiece,
 }
 
 impl OrderedDataIn<'_> {
     /// Adds the next piece, and sends the one before.
-    async fn add(&mut self, piece: Bytes) -> Step<()> {
+    async fn add(&mut self, piece: RelayedPiece) -> Step<()> {
         let offset_bytes = self.sent_bytes();
         let before = std::mem::replace(&mut self.last, piece);
-        self.next_bytes += self.last.len() as u64;
-        if before.is_empty() {
+        self.next_bytes += self.last.data.len() as u64;
+        if before.data.is_empty() {
             return Ok(());
         }
         // A transfer is below 4 GiB.
-        Ok(self.streams.data_in.send(offset_bytes as u32, before).await?)
+        Ok(self.streams.data_in.send_piece(offset_bytes as u32, before).await?)
     }
 
     /// Length of the data-in that was sent.
     fn sent_bytes(&self) -> u64 {
-        self.next_bytes - self.last.len() as u64
+        self.next_bytes - self.last.data.len() as u64
     }
 
     /// Removes the data from `start_bytes` on, so that it can be read again. Returns `false` if
@@ -125,7 +125,7 @@ impl OrderedDataIn<'_> {
     fn take_back(&mut self, start_bytes: u64) -> bool {
         if self.sent_bytes() >= start_bytes && self.next_bytes > start_bytes {
             self.next_bytes = self.sent_bytes();
-            self.last = Bytes::new();
+            self.last = RelayedPiece::default();
         }
         self.next_bytes == start_bytes
     }
@@ -162,11 +162,12 @@ impl BegunParts<'_> {
 
 impl Run<'_> {
     /// Passes the data of `range` on as it arrives, and returns the last piece.
-    async fn read_relayed(&self, range: LbaRange, transfer: RelayedTransfer) -> Step<Bytes> {
+    async fn read_relayed(&self, range: LbaRange, transfer: RelayedTransfer) -> Step<RelayedPiece> {
         self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
         self.enter()?;
         let RelayedTransfer { plan, streams } = transfer;
-        let mut data_in = OrderedDataIn { streams: &streams, next_bytes: 0, last: Bytes::new() };
+        let mut data_in =
+            OrderedDataIn { streams: &streams, next_bytes: 0, last: RelayedPiece::default() };
         if !self.unit.is_still_mapped(range, &plan.parts) {
             return self.take_over(range, data_in).await;
         }
@@ -193,7 +194,11 @@ impl Run<'_> {
     }
 
     /// Reads the rest of `range` from the device, and returns the last piece.
-    async fn take_over(&self, range: LbaRange, mut data_in: OrderedDataIn<'_>) -> Step<Bytes> {
+    async fn take_over(
+        &self,
+        range: LbaRange,
+        mut data_in: OrderedDataIn<'_>,
+    ) -> Step<RelayedPiece> {
         self.unit.common().relay_counts.taken_over();
         Box::pin(self.read_rest(range, &mut data_in)).await?;
         Ok(data_in.last)
@@ -229,7 +234,7 @@ impl Run<'_> {
         while done < range.count {
             let count = (range.count - done).min(blocks_max);
             let buffer = self.get(LbaRange { lba: range.lba + done, count }).await?;
-            data_in.add(buffer.freeze()).await?;
+            data_in.add(buffer.freeze().into()).await?;
             done += count;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::{FlightLimit, InFlight, TaskInputs};
 use crate::abort::{AbortSignal, Aborted};
+use crate::relay::RelayedPiece;
 use bytes::Bytes;
 use lunar_iscsi::connection::target::Input;
 use lunar_iscsi::framing::TaskId;
@@ -48,7 +49,21 @@ impl DataInWriter {
     ///
     /// # Errors
     /// The command was aborted.
-    pub async fn send(&self, offset_bytes: u32, data: Bytes) -> Result<(), Aborted> {
+    pub fn send(
+        &self,
+        offset_bytes: u32,
+        data: Bytes,
+    ) -> impl Future<Output = Result<(), Aborted>> {
+        self.send_piece(offset_bytes, data.into())
+    }
+
+    /// Sends a piece as [`send`](Self::send) does, with its digest if it has one and is sent as one
+    /// segment.
+    pub(crate) async fn send_piece(
+        &self,
+        offset_bytes: u32,
+        RelayedPiece { data, digest }: RelayedPiece,
+    ) -> Result<(), Aborted> {
         if data.is_empty() {
             return self.abort.check();
         }
@@ -60,7 +75,7 @@ impl DataInWriter {
         self.abort.check()?;
         let Some(_in_flight) = in_flight else { return Err(Aborted) };
         let data = Bytes::from_owner(SentPiece { data, _in_flight });
-        self.inputs.push(Input::DataIn { task: self.task, offset_bytes, data });
+        self.inputs.push(Input::DataIn { task: self.task, offset_bytes, data, digest });
         Ok(())
     }
 }

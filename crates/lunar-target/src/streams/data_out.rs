@@ -504,7 +504,13 @@ impl DataOutStream {
     }
 
     /// Gives the reader data that came before the command began.
-    pub(crate) fn add(&self, offset_bytes: u32, mut buffer: Buffer, bytes: u32) {
+    pub(crate) fn add(
+        &self,
+        offset_bytes: u32,
+        mut buffer: Buffer,
+        bytes: u32,
+        digest: SegmentDigest,
+    ) {
         let mut state = self.state();
         if state.end.is_some() {
             return;
@@ -517,7 +523,7 @@ impl DataOutStream {
             checked_bytes: bytes as usize,
             buffer,
             in_flight: None,
-            digest: SegmentDigest::None,
+            digest,
             is_final: true,
         };
         self.give(&mut state, filling);

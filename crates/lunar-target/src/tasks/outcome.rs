@@ -3,6 +3,7 @@
 use super::admission::Shortage;
 use super::{Planned, TaskResult};
 use crate::plan_result::PlanResult;
+use crate::relay::RelayedPiece;
 use crate::unit::Unit;
 use bytes::Bytes;
 use lunar_iscsi::connection::target::{Input, Outcome};
@@ -31,6 +32,11 @@ pub(super) fn outcome(ran: TaskResult, unit: Option<&Arc<dyn Unit>>) -> Outcome 
         PlanResult::Good(data_in) => Outcome {
             data_in_bytes: ran.data_in_bytes,
             ..good(data_in, ran.wants_bytes, ran.fenced)
+        },
+        PlanResult::GoodRelayed(RelayedPiece { data, digest }) => Outcome {
+            data_in_bytes: ran.data_in_bytes,
+            data_in_digest: digest,
+            ..good(data, ran.wants_bytes, ran.fenced)
         },
         PlanResult::Conflict => status(Status::RESERVATION_CONFLICT),
         PlanResult::Busy => {

@@ -92,7 +92,7 @@ impl Tasks {
         let charged = BufferPool::charged_bytes;
         if offset_bytes == 0 && !is_filling && charged(buffer.len()) <= charged(bytes as usize) {
             if let Some(Collected::Buffer(buffer)) = self.take_buffer(task) {
-                stream.add(0, buffer, bytes);
+                stream.add(0, buffer, bytes, digest);
             }
             return;
         }
@@ -101,7 +101,7 @@ impl Tasks {
         if let Some(arrived) = buffer.get(start..end) {
             let mut piece = buffer.pool().take(arrived.len());
             piece.copy_from_slice(arrived);
-            stream.add(offset_bytes, piece, bytes);
+            stream.add(offset_bytes, piece, bytes, digest);
         }
         if !is_filling {
             drop(self.take_buffer(task));

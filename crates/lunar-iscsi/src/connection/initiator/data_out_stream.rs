@@ -34,6 +34,8 @@ pub(super) struct DataOutStream {
     owed: VecDeque<(u32, u32)>,
     /// Data and announcements of the caller that are not sent completely.
     given: VecDeque<Given>,
+    /// Digest of the data that came with the command, if it is one segment.
+    pub(super) prefix_digest: Option<u32>,
     /// The PDU whose data is not complete.
     open: Option<OpenPdu>,
     /// True once the data was abandoned: what the caller gives later is dropped.
@@ -45,7 +47,8 @@ pub(super) struct DataOutStream {
 /// Data of the caller.
 #[derive(Debug)]
 enum Given {
-    Whole(Bytes),
+    /// Data, with its digest while it is one segment.
+    Whole(Bytes, Option<u32>),
     Range(Range),
 }
 
@@ -191,14 +194,16 @@ impl DataOutStream {
         Some((part, digest, is_last))
     }
 
-    /// Takes data for the next PDU, which may hold `bytes_max`: the length of the PDU and the data
-    /// that is there.
-    fn next_data(&mut self, bytes_max: u32, until: Time) -> Option<(u32, Bytes)> {
+    /// Takes data for the next PDU, which may hold `bytes_max`: the length of the PDU, the data
+    /// that is there, and its digest if that is known.
+    fn next_data(&mut self, bytes_max: u32, until: Time) -> Option<(u32, Bytes, Option<u32>)> {
         match self.given.front_mut()? {
-            Given::Whole(data) => {
-                let data = data.split_to(data.len().min(bytes_max as usize));
+            Given::Whole(rest, digest) => {
+                let data = rest.split_to(rest.len().min(bytes_max as usize));
+                // Taken: it is not that of the rest.
+                let digest = digest.take().filter(|_| rest.is_empty());
                 self.drop_sent();
-                Some((data.len() as u32, data))
+                Some((data.len() as u32, data, digest))
             }
             Given::Range(range) => {
                 let bytes = range.unsent_bytes.min(bytes_max);
@@ -217,7 +222,7 @@ impl DataOutStream {
                     self.open = Some(OpenPdu { missing_bytes, is_range, is_last, until });
                 }
                 self.drop_sent();
-                Some((bytes, data))
+                Some((bytes, data, None))
             }
         }
     }
@@ -225,7 +230,7 @@ impl DataOutStream {
     /// Drops the front of the data if all of it is sent.
     fn drop_sent(&mut self) {
         let is_sent = match self.given.front() {
-            Some(Given::Whole(data)) => data.is_empty(),
+            Some(Given::Whole(data, _)) => data.is_empty(),
             Some(Given::Range(range)) => {
                 range.unsent_bytes == 0 && range.parts.is_empty() && self.open.is_none()
             }
@@ -247,12 +252,18 @@ impl Given {
 impl InitiatorConnection {
     /// Adds data that the caller gives for a streaming command. Data for a command that has ended
     /// is dropped.
-    pub(super) fn on_data_out(&mut self, id: TaskId, offset_bytes: u32, data: Bytes) {
+    pub(super) fn on_data_out(
+        &mut self,
+        id: TaskId,
+        offset_bytes: u32,
+        data: Bytes,
+        digest: Option<u32>,
+    ) {
         if data.is_empty() {
             return;
         }
         let bytes = data.len();
-        self.give(id, |stream, _| stream.give(offset_bytes, bytes, Given::Whole(data)));
+        self.give(id, |stream, _| stream.give(offset_bytes, bytes, Given::Whole(data, digest)));
     }
 
     /// Adds a range whose data follows in parts.
@@ -359,11 +370,13 @@ impl InitiatorConnection {
         let burst = *stream.bursts.front()?;
         let room_bytes = (burst.end_bytes - burst.at_bytes).min(bytes_max);
         let prefix_left = (prefix.len() as u32).saturating_sub(burst.at_bytes);
-        let (bytes, data) = match room_bytes.min(prefix_left) {
+        let (bytes, data, digest) = match room_bytes.min(prefix_left) {
             0 => stream.next_data(room_bytes, until)?,
             bytes => {
                 let start = burst.at_bytes as usize;
-                (bytes, prefix.slice(start..start + bytes as usize))
+                let data = prefix.slice(start..start + bytes as usize);
+                let digest = stream.prefix_digest.filter(|_| data.len() == prefix.len());
+                (bytes, data, digest)
             }
         };
         let is_last = burst.at_bytes + bytes == burst.end_bytes;
@@ -378,7 +391,7 @@ impl InitiatorConnection {
         } else if is_last && stream.end_burst() {
             *r2ts_open -= 1;
         }
-        Some(Output::Send(Pdu::open(header.encode(), bytes, data)))
+        Some(Output::Send(Pdu { digest, ..Pdu::open(header.encode(), bytes, data) }))
     }
 
     /// Fails a streaming command whose caller gave wrong data, or none in time, and aborts it.

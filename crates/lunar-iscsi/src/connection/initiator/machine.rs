@@ -182,7 +182,9 @@ impl InitiatorConnection {
             Input::HeaderDigestError => {}
             Input::Execute(command) => self.on_execute(command),
             Input::Stream(streaming) => self.on_stream(*streaming),
-            Input::DataOut { id, offset_bytes, data } => self.on_data_out(id, offset_bytes, data),
+            Input::DataOut { id, offset_bytes, data, digest } => {
+                self.on_data_out(id, offset_bytes, data, digest);
+            }
             Input::DataOutBegin { id, offset_bytes, bytes } => {
                 self.on_data_out_begin(id, offset_bytes, bytes);
             }

@@ -113,6 +113,9 @@ pub struct StreamingCommand {
     pub command: Command,
     /// Length of the data-out: the ExpectedDataTransferLength.
     pub data_out_bytes: u32,
+    /// Digest with which that start came as one data segment. Sent on if it is one PDU; otherwise,
+    /// and if `None`, digests are calculated.
+    pub prefix_digest: Option<u32>,
 }
 
 /// A task management function to carry out. RFC 7143 §11.5.
@@ -175,6 +178,10 @@ pub enum Input {
         offset_bytes: u32,
         /// The data.
         data: Bytes,
+        /// Digest with which the data came as one data segment. Sent on if the data is one PDU:
+        /// within a range and the target's MaxRecvDataSegmentLength. Otherwise, and if `None`,
+        /// digests are calculated.
+        digest: Option<u32>,
     },
     /// Announces such data before it is there: the header of its first PDU is sent at once, and the
     /// data follows by [`Input::DataOutPart`] as it arrives.

@@ -1,6 +1,7 @@
 //! Requests of an initiator: each waits in a queue for its CmdSN and tag from the session, is sent,
 //! and waits for its response.
 
+use super::data_out_stream::DataOutStream;
 use super::machine::InitiatorConnection;
 use super::submit::{names_one_task, without_task};
 use super::task::{Burst, Task};
@@ -20,14 +21,23 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use lunar_wire::{Lun, SerialNumber, Time, U24};
 
+/// Data-out of a command whose data moves in pieces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamedDataOut {
+    /// Its length.
+    pub(super) bytes: u32,
+    /// Digest of the data that came with the command, if it is one segment.
+    pub(super) prefix_digest: Option<u32>,
+}
+
 /// A request that waits for its CmdSN and Initiator Task Tag.
 #[derive(Debug)]
 pub(super) enum Queued {
     /// A command, and the ABORT TASK functions that wait for its withdrawal.
     Command {
         command: Command,
-        /// Length of the data-out if its data moves in pieces.
-        streams: Option<u32>,
+        /// The data-out if its data moves in pieces.
+        streams: Option<StreamedDataOut>,
         aborts: Vec<Management>,
     },
     Management(Management),
@@ -239,12 +249,13 @@ impl InitiatorConnection {
     fn send_command(
         &mut self,
         command: Command,
-        streams: Option<u32>,
+        streams: Option<StreamedDataOut>,
         cmd_sn: SerialNumber,
         tag: u32,
     ) {
         let prefix_bytes = command.data_out.len() as u32;
-        let data_out_bytes = streams.unwrap_or(prefix_bytes);
+        let data_out_bytes = streams.map_or(prefix_bytes, |streams| streams.bytes);
+        let prefix_digest = streams.and_then(|streams| streams.prefix_digest);
         let initial = InitialData::of(data_out_bytes, &self.session, &self.connection)
             .limited_to(prefix_bytes);
         let (write, read) = (data_out_bytes > 0, command.data_in_bytes_max > 0);
@@ -273,11 +284,13 @@ impl InitiatorConnection {
             cdb,
         };
         let data = command.data_out.slice(..initial.immediate_bytes as usize);
-        self.send(Pdu { ahs, ..Pdu::with_data(header.encode(), data) });
+        let digest = prefix_digest.filter(|_| initial.immediate_bytes == prefix_bytes);
+        self.send(Pdu { ahs, digest, ..Pdu::with_data(header.encode(), data) });
         let mut task = Task::new(command, data_out_bytes, cmd_sn, initial.unsolicited_bytes);
         if streams.is_some() {
             self.streams.insert(task.id, tag);
-            task.stream = Some(Box::default());
+            task.stream =
+                Some(Box::new(DataOutStream { prefix_digest, ..DataOutStream::default() }));
         }
         self.tasks.insert(tag, task);
         if unsolicited_follows {

@@ -2,7 +2,7 @@
 
 use super::data_out_stream::OWN_ABORT;
 use super::machine::{InitiatorConnection, State};
-use super::request::{PingPurpose, Queued, Request, TextPurpose};
+use super::request::{PingPurpose, Queued, Request, StreamedDataOut, TextPurpose};
 use super::task::checked;
 use super::{Command, Management, Output, RequestFailure, SendTargets, StreamingCommand};
 use crate::framing::TaskId;
@@ -19,14 +19,14 @@ impl InitiatorConnection {
     }
 
     pub(super) fn on_stream(&mut self, streaming: StreamingCommand) {
-        let StreamingCommand { command, data_out_bytes } = streaming;
+        let StreamingCommand { command, data_out_bytes, prefix_digest } = streaming;
         let too_long = RequestFailure::Refused("more data than the length of the data-out");
         let fits = match command.data_out.len() <= data_out_bytes as usize {
             true => checked(&command),
             false => Err(too_long),
         };
         let allowed = self.allowed().and(fits);
-        let streams = Some(data_out_bytes);
+        let streams = Some(StreamedDataOut { bytes: data_out_bytes, prefix_digest });
         self.queue_if(allowed, Queued::Command { command, streams, aborts: Vec::new() });
     }
 

@@ -110,7 +110,7 @@ impl FullFeature {
         out: &mut Outputs,
     ) {
         if let Some(entry) = self.tasks.get_mut(task) {
-            let arrived = entry.transfer.arrived(segment, digest.is_ok());
+            let arrived = entry.transfer.arrived(segment, digest);
             if entry.transfer.is_streaming()
                 && entry.phase == Phase::Started
                 && let Some(Piece { offset_bytes, bytes }) = arrived
@@ -180,7 +180,7 @@ impl FullFeature {
         match entry.transfer.stream() {
             Ok(0) => {}
             Ok(bytes) => {
-                let digest = SegmentDigest::None;
+                let digest = entry.transfer.buffer_digest;
                 out.push_back(Output::DataOut { task, offset_bytes: 0, bytes, digest });
             }
             Err(fault) => {

@@ -210,8 +210,8 @@ impl FullFeature {
                 self.on_wants(task, offset_bytes, bytes, out);
             }
             Input::Stream(task) => self.on_stream(task, out),
-            Input::DataIn { task, offset_bytes, data } => {
-                self.on_data_in(task, offset_bytes, data, out);
+            Input::DataIn { task, offset_bytes, data, digest } => {
+                self.on_data_in(task, offset_bytes, data, digest, out);
             }
             Input::DataInBegin { task, offset_bytes, bytes } => {
                 self.on_data_in_begin(task, offset_bytes, bytes, out);
@@ -282,7 +282,7 @@ impl FullFeature {
         self.data_time.moved(now, header.data_segment_bytes().into());
         match receiving {
             Receiving::Command(task, _) if digest.is_ok() && self.is_open() => {
-                self.announce_command(task, out, ask)
+                self.announce_command(task, digest, out, ask)
             }
             receiving => {
                 self.complete(&header, receiving, data, digest, out);
@@ -321,7 +321,9 @@ impl FullFeature {
                 self.receiving = Some((header, receiving));
                 return None;
             }
-            Ok(Receiving::Command(task, _)) => return self.announce_command(task, out, ask),
+            Ok(Receiving::Command(task, _)) => {
+                return self.announce_command(task, SegmentDigest::None, out, ask);
+            }
             Ok(receiving) => {
                 let no_digest = SegmentDigest::None;
                 self.complete(&header, receiving, Bytes::new(), no_digest, out);
@@ -548,12 +550,13 @@ impl FullFeature {
         }
     }
 
-    /// Reports a complete command to the session. If `ask` has it delivered at once, it starts, and
-    /// is returned.
+    /// Reports a complete command, with the digest of its immediate data, to the session. If `ask`
+    /// has it delivered at once, it starts, and is returned.
     #[inline]
     fn announce_command(
         &mut self,
         task: TaskId,
+        digest: SegmentDigest,
         out: &mut Outputs,
         ask: impl FnOnce(&ToSession) -> Option<ToConnection>,
     ) -> Option<&Task> {
@@ -561,6 +564,7 @@ impl FullFeature {
         if entry.transfer.is_settled() {
             self.data_time.stop(&mut entry.transfer.clock, self.now);
         }
+        entry.transfer.buffer_digest = digest;
         entry.undecided = true;
         self.undecided += 1;
         let initiator_task_tag = entry.transfer.initiator_task_tag;

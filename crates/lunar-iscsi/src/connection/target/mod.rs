@@ -97,6 +97,10 @@ pub enum Input {
         offset_bytes: u32,
         /// The piece.
         data: Bytes,
+        /// Digest with which the piece came as one data segment. Sent on if the piece is one PDU:
+        /// within the initiator's MaxRecvDataSegmentLength, MaxBurstLength and the expected
+        /// length. Otherwise, and if `None`, digests are calculated.
+        digest: Option<u32>,
     },
     /// Announces a range of the data-in of a task whose data is not there yet. Its first Data-In
     /// header is sent at once, and the data follows by [`Input::DataInPart`] as it arrives. A task
@@ -213,8 +217,8 @@ pub enum Output {
         offset_bytes: u32,
         /// Length of the range.
         bytes: u32,
-        /// Digest of the range if it is one data segment; `None` also for data that came before
-        /// [`Input::Stream`].
+        /// Digest of the range if it is one data segment; `None` also if several segments came
+        /// before [`Input::Stream`].
         digest: SegmentDigest,
     },
     /// Stop the task if possible, or do not run it; free its buffer. The executor answers `Done`
@@ -344,6 +348,9 @@ pub struct Outcome {
     /// Data-in of the command, or the rest of it behind the pieces given by [`Input::DataIn`]. Data
     /// beyond the expected length is not sent and becomes a residual.
     pub data_in: Bytes,
+    /// Digest with which `data_in` came as one data segment. Sent on if `data_in` is one PDU;
+    /// otherwise, and if `None`, digests are calculated.
+    pub data_in_digest: Option<u32>,
     /// Number of data-in bytes that the command would have transferred, for the residual, if the
     /// pieces and `data_in` are shorter because the rest is not expected.
     pub data_in_bytes: u32,

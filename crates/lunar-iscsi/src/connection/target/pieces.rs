@@ -138,6 +138,7 @@ impl FullFeature {
         task: TaskId,
         offset_bytes: u32,
         data: Bytes,
+        digest: Option<u32>,
         out: &mut Outputs,
     ) {
         if data.is_empty() {
@@ -146,7 +147,7 @@ impl FullFeature {
         let Some(sent_bytes) = self.add_piece(task, offset_bytes, data.len(), out) else { return };
         let rules = self.send_rules();
         let Some(entry) = self.tasks.get_mut(task).filter(|_| sent_bytes > 0) else { return };
-        let data = cut_to(data, sent_bytes as usize);
+        let data = cut_to((data, digest), sent_bytes as usize);
         let (numbering, resend) = (&mut self.numbering, &mut self.resend);
         let send = |pdu| {
             if let Some(store) = resend {

@@ -80,19 +80,19 @@ pub(super) fn respond(
     let residuals = residuals(entry, &outcome, sent);
     let data = core::mem::take(&mut outcome.data_in);
     let room_bytes = entry.task.expected_data_in_bytes().saturating_sub(sent.offset_bytes);
-    let data = cut_to(data, room_bytes as usize);
+    let (data, digest) = cut_to((data, outcome.data_in_digest), room_bytes as usize);
     let with_status = !data.is_empty() && !sent.early && may_collapse(entry, &outcome);
     let transfer = &mut entry.transfer;
     if with_status && data.len() <= rules.piece_bytes_max() {
         // Most reads: one PDU carries data and status.
         let bhs =
             conclude(data_in(transfer, sent.offset_bytes, true), &outcome, residuals.0, numbering);
-        return send(Pdu::with_data(bhs, data));
+        return send(Pdu { digest, ..Pdu::with_data(bhs, data) });
     }
     let conclusion = with_status.then_some((&outcome, residuals.0));
     let mut pdus = sent.pdus;
     if !data.is_empty() {
-        let offset_bytes = sent.offset_bytes;
+        let (offset_bytes, data) = (sent.offset_bytes, (data, digest));
         let more = send_data(transfer, offset_bytes, data, conclusion, rules, numbering, &mut send);
         pdus = pdus.wrapping_add(more);
     }
@@ -106,12 +106,13 @@ pub(super) fn respond(
 }
 
 /// Sends data in as many PDUs as it needs and returns their number; the last has a status if there
-/// is a `conclusion`. The last PDU ends a sequence.
+/// is a `conclusion`. The last PDU ends a sequence. The digest is that of all data: it is sent with
+/// a single PDU.
 #[inline(never)]
 pub(super) fn send_data(
     transfer: &mut Transfer,
     offset_bytes: u32,
-    mut data: Bytes,
+    (mut data, digest): (Bytes, Option<u32>),
     conclusion: Option<(&Outcome, Residual)>,
     rules: SendRules,
     numbering: &mut Numbering,
@@ -127,7 +128,8 @@ pub(super) fn send_data(
             Some((outcome, residual)) if last => conclude(data_in, outcome, residual, numbering),
             _ => data_in.encode(),
         };
-        send(Pdu::with_data(bhs, piece));
+        let digest = digest.filter(|_| last && bounds.pdus == 1);
+        send(Pdu { digest, ..Pdu::with_data(bhs, piece) });
     }
     bounds.pdus
 }
@@ -157,13 +159,14 @@ pub(super) fn task_set_full() -> Outcome {
     Outcome { status: TASK_SET_FULL, status_qualifier: 1, ..Outcome::default() }
 }
 
-/// Returns the first `bytes` of `data`. Less than half of it is copied: a slice would keep the
-/// whole buffer while it waits to be sent, but count only as its own length.
-pub(super) fn cut_to(data: Bytes, bytes: usize) -> Bytes {
+/// Returns the first `bytes` of `data`, with the digest if that is all of it. Less than half of it
+/// is copied: a slice would keep the whole buffer while it waits to be sent, but count only as its
+/// own length.
+pub(super) fn cut_to((data, digest): (Bytes, Option<u32>), bytes: usize) -> (Bytes, Option<u32>) {
     match data.len() {
-        len if len <= bytes => data,
-        len if len / 2 <= bytes => data.slice(..bytes),
-        _ => Bytes::copy_from_slice(&data[..bytes]),
+        len if len <= bytes => (data, digest),
+        len if len / 2 <= bytes => (data.slice(..bytes), None),
+        _ => (Bytes::copy_from_slice(&data[..bytes]), None),
     }
 }
 

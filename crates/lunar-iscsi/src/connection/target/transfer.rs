@@ -11,6 +11,7 @@
 
 use super::data_time::DataClock;
 use super::pieces::DataInPieces;
+use crate::framing::SegmentDigest;
 use crate::pdu::{CommandFlags, DataOut, FinalFlag, RejectReason, ScsiCommand, TAG_RESERVED};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -134,6 +135,8 @@ pub(super) struct Transfer {
     streams: bool,
     /// True if the driver may hold a buffer for the data-out.
     pub(super) has_buffer: bool,
+    /// Digest of the data that came before the executor took it, if it is one segment.
+    pub(super) buffer_digest: SegmentDigest,
     /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
     pub(super) next_data_sn: u32,
     /// Data-in that was sent before the end of the task; `None` for most tasks.
@@ -181,6 +184,7 @@ impl Transfer {
             fault: None,
             streams: false,
             has_buffer: false,
+            buffer_digest: SegmentDigest::None,
             next_data_sn: 0,
             pieces: None,
         };
@@ -451,8 +455,12 @@ impl Transfer {
     }
 
     /// Handles the complete payload of a checked Data-Out; returns its range if it is accepted.
-    pub(super) fn arrived(&mut self, segment: PendingSegment, digest_ok: bool) -> Option<Piece> {
-        if !digest_ok {
+    pub(super) fn arrived(
+        &mut self,
+        segment: PendingSegment,
+        digest: SegmentDigest,
+    ) -> Option<Piece> {
+        if !digest.is_ok() {
             self.fail(TransferFault::ServiceCrc);
         }
         let faulty = self.fault.is_some();
@@ -461,6 +469,7 @@ impl Transfer {
         if !faulty {
             let Sequence { next_offset_bytes: offset_bytes, .. } = *sequence;
             arrived = Some(Piece { offset_bytes, bytes: segment.bytes });
+            self.buffer_digest = if offset_bytes == 0 { digest } else { SegmentDigest::None };
             // In bounds, because the header was checked.
             sequence.next_offset_bytes += segment.bytes;
             sequence.next_data_sn = sequence.next_data_sn.wrapping_add(1);
@@ -525,7 +534,7 @@ mod tests {
         transfer.asked(piece, 7, 0);
         assert!(!transfer.has_all_data());
         let segment = PendingSegment { target_transfer_tag: 7, bytes: 512, is_final: true };
-        transfer.arrived(segment, true);
+        transfer.arrived(segment, SegmentDigest::None);
         assert!(transfer.has_all_data());
     }
 }

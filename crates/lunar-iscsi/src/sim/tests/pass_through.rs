@@ -226,6 +226,39 @@ fn a_flipped_bit_does_not_pass() {
     assert!(flipped > 30, "the flips must hit: {flipped}");
 }
 
+/// Goal: damage in the memory of the relay, after the check of a digest, is noticed behind it: no
+/// command ends GOOD with it, and it never gets to the disk, if both sides use data digests and
+/// segments are kept whole.
+#[test]
+fn damage_in_the_relay_is_noticed() {
+    let (mut damaged, mut failed) = (0, 0);
+    for seed in seeds(60) {
+        let mut rng = Rng::new(seed);
+        let mut whole = |rng: &mut Rng| {
+            let mut options = with_digests(random_options(rng));
+            for offer in [&mut options.initiator, &mut options.target] {
+                offer.max_recv_data_segment_bytes = 8192;
+                (offer.first_burst_bytes, offer.max_burst_bytes) = (8192, 65_536);
+            }
+            options
+        };
+        let (front, back) = (whole(&mut rng), whole(&mut rng));
+        let mut relay = PassThrough::new(seed, front, back);
+        relay.damaged_segments = Some(0);
+        let operations = start(&mut relay, &mut rng, 3);
+        settle(&mut relay);
+        for operation in &operations {
+            failed += u32::from(!check(&mut relay, operation, seed));
+        }
+        damaged += relay.damaged_segments.unwrap_or(0);
+        relay.assert_nothing_left();
+    }
+    assert!(
+        damaged > 60 && failed > 60,
+        "{damaged} segments were damaged, {failed} commands failed"
+    );
+}
+
 /// Goal: a host that disappears in the middle of its writes leaves nothing: open PDUs to the
 /// storage target never become data.
 /// Method: the host's link is frozen after a random number of steps, until all limits have passed.

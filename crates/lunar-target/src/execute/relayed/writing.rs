@@ -9,10 +9,9 @@ use crate::detached_writes::TrackedChange;
 use crate::disk_unit::RelayedPlan;
 use crate::plan_result::internal_failure;
 use crate::ranges::RangeGuard;
-use crate::relay::{PartWriteEvent, PartWriter, RelayFailure};
-use crate::streams::{DataOutError, DataOutReader};
+use crate::relay::{PartWriteEvent, PartWriter, RelayFailure, RelayedPiece};
+use crate::streams::{DataOutError, DataOutPiece, DataOutReader};
 use crate::unit::Unit;
-use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::RelayPart;
 use lunar_scsi::plan::{LbaRange, Refusal};
@@ -34,13 +33,13 @@ const SETTLE_TIME: Duration = Duration::from_secs(10);
 struct RelayedDataOut {
     reader: DataOutReader,
     /// Pieces that were not passed on, by their positions.
-    arrived: BTreeMap<u32, Bytes>,
+    arrived: BTreeMap<u32, RelayedPiece>,
     /// Position of the next byte to pass on.
     next_bytes: u32,
     /// Position up to which data is wanted of the initiator.
     wanted_bytes: u32,
     /// All that was passed on; `None` if it was too much to be kept.
-    kept: Option<Vec<Bytes>>,
+    kept: Option<Vec<RelayedPiece>>,
 }
 
 /// Event of a part that is being written.
@@ -52,14 +51,13 @@ enum PartProgress {
 
 impl RelayedDataOut {
     /// Takes the next bytes, at most `bytes_max`, if they are here.
-    fn take(&mut self, bytes_max: u32) -> Option<Bytes> {
+    fn take(&mut self, bytes_max: u32) -> Option<RelayedPiece> {
         let mut piece = self.arrived.remove(&self.next_bytes)?;
-        if piece.len() > bytes_max as usize {
-            let rest = piece.split_off(bytes_max as usize);
+        if let Some(rest) = piece.split_off(bytes_max as usize) {
             self.arrived.insert(self.next_bytes + bytes_max, rest);
         }
         // A piece is part of a transfer below 4 GiB.
-        self.next_bytes += piece.len() as u32;
+        self.next_bytes += piece.data.len() as u32;
         match &mut self.kept {
             Some(kept) if self.next_bytes <= KEPT_BYTES_MAX => kept.push(piece.clone()),
             kept => *kept = None,
@@ -77,15 +75,17 @@ impl RelayedDataOut {
 
     /// Takes the next piece of the initiator in; `false`: all that is wanted has come.
     async fn receive(&mut self) -> Result<bool, DataOutError> {
-        let Some(piece) = self.reader.next().await? else { return Ok(false) };
-        if !piece.data.is_empty() {
-            self.arrived.insert(piece.offset_bytes, piece.data);
+        let Some(DataOutPiece { offset_bytes, data, digest }) = self.reader.next().await? else {
+            return Ok(false);
+        };
+        if !data.is_empty() {
+            self.arrived.insert(offset_bytes, RelayedPiece { data, digest: digest.value() });
         }
         Ok(true)
     }
 
     /// Returns what has come before the storage asks for anything.
-    fn prefix(&mut self, bytes_max: u32) -> Bytes {
+    fn prefix(&mut self, bytes_max: u32) -> RelayedPiece {
         while let Some(Ok(true)) = self.receive().now_or_never() {}
         self.take(bytes_max).unwrap_or_default()
     }
@@ -202,7 +202,7 @@ impl Run<'_> {
         loop {
             while let Some(end_bytes) = asked.front() {
                 let Some(piece) = data.take(end_bytes - data.next_bytes) else { break };
-                let offset_bytes = data.next_bytes - piece.len() as u32 - start_bytes;
+                let offset_bytes = data.next_bytes - piece.data.len() as u32 - start_bytes;
                 writer.give(offset_bytes, piece);
                 asked.pop_front_if(|end_bytes| *end_bytes == data.next_bytes);
             }
@@ -226,16 +226,20 @@ impl Run<'_> {
         durable: bool,
     ) -> Step<()> {
         let Some(kept) = data.kept.take() else { return Err(Stop::Busy) };
+        // The storage may have refused the data because it was damaged here.
+        if !kept.iter().all(RelayedPiece::is_intact) {
+            return Err(Stop::Busy);
+        }
         let mut buffer = self.take(self.bytes(range)).await?;
         let mut at = 0;
-        for piece in kept {
-            put(&mut buffer, at, &piece);
-            at += piece.len();
+        for RelayedPiece { data, .. } in kept {
+            put(&mut buffer, at, &data);
+            at += data.len();
         }
         data.reader.want_all();
         loop {
             while let Some((offset_bytes, piece)) = data.arrived.pop_first() {
-                put(&mut buffer, offset_bytes as usize, &piece);
+                put(&mut buffer, offset_bytes as usize, &piece.data);
             }
             if !self.abort.unless(data.receive()).await?? {
                 break;

@@ -35,11 +35,71 @@ fn rig(digests: bool) -> Rig {
 
 fn streaming(command: Command, data_out_bytes: usize) -> Input {
     let data_out_bytes = data_out_bytes as u32;
-    Input::Stream(Box::new(StreamingCommand { command, data_out_bytes }))
+    Input::Stream(Box::new(StreamingCommand { command, data_out_bytes, prefix_digest: None }))
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+/// A digest that no data here has.
+const DIGEST: u32 = 0xd1_6e57;
+
+/// Goal: the digest of a segment is sent with its data if that is one PDU: with the command, or for
+/// an R2T. Otherwise none is named, and so the digests are calculated. Method: a digest that is not
+/// that of the data.
+#[test]
+fn a_segment_keeps_its_digest() {
+    // MaxRecvDataSegmentLength is 1024. Data of the command, and digest of its PDU.
+    for (prefix_bytes, expected) in [(600, Some(DIGEST)), (1024, Some(DIGEST)), (1025, None)] {
+        let mut rig = rig(true);
+        let data = pattern(8000);
+        let (command, digest) = (command(1, &data[..prefix_bytes], 0), Some(DIGEST));
+        let (data_out_bytes, prefix_digest) = (data.len() as u32, digest);
+        let command = StreamingCommand { command, data_out_bytes, prefix_digest };
+        rig.handle(Input::Stream(Box::new(command)));
+        let sent = rig.sent(Opcode::SCSI_COMMAND);
+        assert_eq!((sent.data.len(), sent.digest), (prefix_bytes.min(1024), expected));
+        let tag = sent.initiator_task_tag();
+        let start = sent.data.len() as u32;
+        let r2t = rig.r2t(tag, 0, start, 8000 - start);
+        rig.target(r2t.encode(), &[]);
+        let mut give = |offset_bytes: usize, bytes: usize| {
+            let data = Bytes::copy_from_slice(&data[offset_bytes..offset_bytes + bytes]);
+            let (id, offset_bytes) = (TaskId(1), offset_bytes as u32);
+            rig.handle(Input::DataOut { id, offset_bytes, data, digest });
+            let sent = rig.outputs().into_iter().filter_map(|output| match output {
+                Output::Send(pdu) => Some(pdu.digest),
+                _ => None,
+            });
+            sent.collect::<Vec<_>>()
+        };
+        // The rest of the prefix is not a whole segment.
+        let rest = prefix_bytes - start as usize;
+        let before = if rest > 0 { vec![None] } else { vec![] };
+        assert_eq!(give(prefix_bytes, 1024), [before, vec![Some(DIGEST)]].concat());
+        assert_eq!(give(prefix_bytes + 1024, 1025), [None, None]);
+        assert_eq!(give(prefix_bytes + 2049, 100), [Some(DIGEST)]);
+    }
+}
+
+/// Goal: data that a command came with keeps its digest also if it is sent for an R2T.
+#[test]
+fn a_prefix_that_is_requested_keeps_its_digest() {
+    let mut offer = offer(true, true);
+    offer.immediate_data = false;
+    let mut rig = Rig::with(offer, limits());
+    let data = pattern(3000);
+    let command = command(1, &data[..700], 0);
+    let (data_out_bytes, prefix_digest) = (3000, Some(DIGEST));
+    let command = StreamingCommand { command, data_out_bytes, prefix_digest };
+    rig.handle(Input::Stream(Box::new(command)));
+    let sent = rig.sent(Opcode::SCSI_COMMAND);
+    assert!(sent.data.is_empty() && sent.digest.is_none());
+    let r2t = rig.r2t(sent.initiator_task_tag(), 0, 0, 700);
+    rig.target(r2t.encode(), &[]);
+    let sent = rig.sent(Opcode::DATA_OUT);
+    assert_eq!((&sent.data[..], sent.digest), (&data[..700], Some(DIGEST)));
 }
 
 impl Rig {
@@ -62,7 +122,7 @@ impl Rig {
 
     fn gives(&mut self, id: u64, offset_bytes: u32, data: &[u8]) {
         let data = Bytes::copy_from_slice(data);
-        self.handle(Input::DataOut { id: TaskId(id), offset_bytes, data });
+        self.handle(Input::DataOut { id: TaskId(id), offset_bytes, data, digest: None });
     }
 
     fn begins(&mut self, id: u64, offset_bytes: u32, bytes: u32) {

@@ -2,7 +2,7 @@
 
 use super::requests::*;
 use super::rig::{Rig, pattern};
-use crate::connection::target::{Outcome, TransferFault};
+use crate::connection::target::{Input, Outcome, TransferFault};
 use crate::framing::ahs::encode_command;
 use crate::framing::{Pdu, TaskId};
 use crate::pdu::{
@@ -28,6 +28,40 @@ fn reading(keys: &str, bytes: u32) -> (Rig, TaskId) {
     rig.send(1, read(0, 5, bytes).encode(), &[]);
     let task = rig.started(1).id;
     (rig, task)
+}
+
+/// A digest that no data here has.
+const DIGEST: u32 = 0xd1_6e57;
+
+/// Goal: the digest of a segment is sent with its data if that is one PDU, with or without the
+/// status. Otherwise, or if some of the data is not expected, none is named, and so the digests
+/// are calculated. Method: a digest that is not that of the data.
+#[test]
+fn a_segment_keeps_its_digest() {
+    let send = |rig: &mut Rig, task, offset_bytes: usize, bytes: usize| {
+        let data = Bytes::from(pattern(8000)).slice(offset_bytes..offset_bytes + bytes);
+        let (offset_bytes, digest) = (offset_bytes as u32, Some(DIGEST));
+        rig.input(1, Input::DataIn { task, offset_bytes, data, digest });
+        rig.sent(1).iter().map(|pdu| pdu.digest).collect::<Vec<_>>()
+    };
+    // MaxRecvDataSegmentLength is 1024.
+    let (mut rig, task) = reading(KEYS, 4000);
+    assert_eq!(send(&mut rig, task, 0, 1024), [Some(DIGEST)]);
+    assert_eq!(send(&mut rig, task, 1024, 1025), [None, None]);
+    assert_eq!(send(&mut rig, task, 2049, 1000), [Some(DIGEST)]);
+    let data_in_digest = Some(DIGEST);
+    rig.done(1, task, Outcome { data_in_digest, ..rest(&pattern(8000)[3049..4000]) });
+    let last = rig.sent_one(1);
+    assert_eq!((last.opcode(), last.data.len()), (Opcode::DATA_IN, 951));
+    assert_eq!(last.digest, Some(DIGEST));
+    rig.assert_nothing_left();
+    for (expected, bytes) in [(4000, 4000), (1000, 1001)] {
+        let (mut rig, task) = reading(KEYS, expected);
+        rig.done(1, task, Outcome { data_in_digest, ..rest(&pattern(bytes)) });
+        assert!(rig.sent(1).iter().all(|pdu| pdu.digest.is_none()), "{bytes} of {expected}");
+        let (mut rig, task) = reading(KEYS, expected);
+        assert!(send(&mut rig, task, 0, bytes).iter().all(Option::is_none), "{bytes}");
+    }
 }
 
 /// A rig whose target also accepts data in any order.

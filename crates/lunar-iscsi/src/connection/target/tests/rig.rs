@@ -205,7 +205,7 @@ impl Rig {
 
     pub(crate) fn data_in(&mut self, cid: u16, task: TaskId, offset_bytes: u32, data: &[u8]) {
         let data = Bytes::copy_from_slice(data);
-        self.input(cid, Input::DataIn { task, offset_bytes, data });
+        self.input(cid, Input::DataIn { task, offset_bytes, data, digest: None });
     }
 
     pub(crate) fn done(&mut self, cid: u16, task: TaskId, outcome: Outcome) {

@@ -75,6 +75,29 @@ fn data_out_is_handed_over_as_it_arrives() {
     rig.assert_nothing_left();
 }
 
+/// Goal: immediate data has its digest if no other data has come before the task takes it.
+#[test]
+fn immediate_data_keeps_its_digest() {
+    for more in [0, 200] {
+        let mut rig = Rig::normal(KEYS);
+        let mut bhs = write_unsolicited(0, 5, 5000).encode();
+        bhs[5..8].copy_from_slice(&[0, 2, 88]); // 600
+        rig.input(1, Input::Header(crate::framing::Header::new(bhs)));
+        let digest = SegmentDigest::Matched(7);
+        rig.input(1, Input::Payload { data: Bytes::new(), digest });
+        rig.link(1).forget_destination();
+        let task = rig.started(1).id;
+        if more > 0 {
+            let header = data_out(5, TAG_RESERVED, 0, 600, false);
+            rig.send(1, header.encode(), &pattern(more));
+        }
+        rig.input(1, Input::Stream(task));
+        let digest = if more == 0 { digest } else { SegmentDigest::None };
+        let reports = core::mem::take(&mut rig.link(1).data_outs);
+        assert_eq!(reports, [(task, 0, 600 + more as u32, digest)]);
+    }
+}
+
 /// Goal: unsolicited data that is arriving when the task begins to stream is reported once it is
 /// complete, wherever it lies; the digest that was checked is passed on.
 #[test]
