@@ -61,9 +61,10 @@ pub struct PassThrough {
     pub held_bytes: (usize, usize),
     /// Number of segments that were passed on as they arrived.
     pub cut_through_segments: usize,
-    /// Number of segments that the relay has damaged in its memory after the check of their
-    /// digests; `None`: it damages none.
-    pub damaged_segments: Option<usize>,
+    /// Side whose segments the relay damages in its memory after the check of their digests.
+    pub damages_from: Option<Side>,
+    /// Number of damaged segments.
+    pub damaged_segments: usize,
 }
 
 /// One of the peers of the relay.
@@ -157,7 +158,8 @@ impl PassThrough {
             stall: None,
             held_bytes: (0, 0),
             cut_through_segments: 0,
-            damaged_segments: None,
+            damages_from: None,
+            damaged_segments: 0,
         }
     }
 
@@ -326,7 +328,7 @@ impl PassThrough {
             self.serve(Serve::Stream(id));
             if let Some(collected) = self.front.take_collected(id) {
                 (prefix, digest) = collected;
-                prefix = self.damaged(prefix, digest);
+                prefix = self.damaged(Side::Host, prefix, digest);
             }
         }
         let Some(relayed) = self.relay.tasks.get_mut(&id) else { return };
@@ -449,7 +451,7 @@ impl PassThrough {
         match from {
             Side::Host => self.add_unasked(task, offset_bytes, data, digest),
             Side::Storage => {
-                let data = self.damaged(data, digest);
+                let data = self.damaged(from, data, digest);
                 self.front.add_source(&data);
                 let digest = digest.value();
                 self.serve(Serve::DataIn { task, offset_bytes, data, digest });
@@ -458,11 +460,11 @@ impl PassThrough {
     }
 
     /// Damages a segment in the memory of the relay, in a test that does so.
-    fn damaged(&mut self, data: Bytes, digest: SegmentDigest) -> Bytes {
-        if self.damaged_segments.is_none_or(|_| digest == SegmentDigest::None) || data.is_empty() {
+    fn damaged(&mut self, from: Side, data: Bytes, digest: SegmentDigest) -> Bytes {
+        if self.damages_from != Some(from) || digest.value().is_none() || data.is_empty() {
             return data;
         }
-        *self.damaged_segments.get_or_insert_default() += 1;
+        self.damaged_segments += 1;
         let mut damaged = data.to_vec();
         let at = self.rng.below(damaged.len());
         damaged[at] ^= 1 << self.rng.below(8);
@@ -470,7 +472,7 @@ impl PassThrough {
     }
 
     fn add_unasked(&mut self, task: TaskId, offset_bytes: u32, data: Bytes, digest: SegmentDigest) {
-        let data = self.damaged(data, digest);
+        let data = self.damaged(Side::Host, data, digest);
         if let Some(relayed) = self.relay.tasks.get_mut(&task) {
             relayed.unasked.push_back((offset_bytes, data, digest.value()));
             self.give(task);

@@ -1,5 +1,6 @@
 //! The fast path compared with the slow path, over sockets within the process.
 
+mod digests;
 mod lost_sessions;
 mod silent_storages;
 mod slow_hosts;
@@ -113,10 +114,23 @@ impl Rig {
     /// Serves these devices, of which each has [`BLOCKS`] blocks.
     fn on_devices(
         devices: [Arc<dyn BlockDevice>; 2],
-        mut session: SessionOptions,
+        session: SessionOptions,
         options: RigOptions,
         is_fast: bool,
         has_tamperers: bool,
+    ) -> Self {
+        let factory =
+            |relays| is_fast.then(|| Arc::<SwitchRelays>::new(relays) as Arc<dyn RelayFactory>);
+        Self::with_relays(devices, session, options, has_tamperers, factory)
+    }
+
+    /// Serves these devices, with the relays that `factory` returns.
+    fn with_relays(
+        devices: [Arc<dyn BlockDevice>; 2],
+        mut session: SessionOptions,
+        options: RigOptions,
+        has_tamperers: bool,
+        factory: impl FnOnce(SwitchRelays) -> Option<Arc<dyn RelayFactory>>,
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
@@ -135,7 +149,9 @@ impl Rig {
         }
         let addresses: Vec<_> = storages.iter().map(|storage| storage.addresses()[0]).collect();
         let tamperers: Vec<_> = match has_tamperers {
-            true => addresses.iter().map(|address| Tamperer::start(*address)).collect(),
+            true => {
+                addresses.iter().map(|address| Tamperer::start(*address, options.digests)).collect()
+            }
             false => Vec::new(),
         };
         let addresses = match has_tamperers {
@@ -156,9 +172,8 @@ impl Rig {
         let extents: Vec<DeviceExtent> = disks.iter().map(part).collect();
         let disk = Arc::new(VirtualDisk::new("virtual", &extents, options.order).unwrap());
         let relays = SwitchRelays::new().with_reset_after(Duration::ZERO);
-        let factory = is_fast.then(|| Arc::new(relays.clone()) as Arc<dyn RelayFactory>);
         let served = Arc::<VirtualDisk>::clone(&disk);
-        let switch = serve(3, served, Offer::target(), options.cache, factory);
+        let switch = serve(3, served, Offer::target(), options.cache, factory(relays.clone()));
         Self { runtime, storages, disks, disk, switch, relays, tamperers }
     }
 
@@ -320,6 +335,8 @@ fn both_paths_give_the_same_results() {
         RigOptions { order: striped, cache: CacheMode::WriteBack, ..linear },
         RigOptions { segment_bytes: 1024, burst_bytes: 4096, digests: true, ..linear },
         RigOptions { order: striped, segment_bytes: 8192, burst_bytes: 8192, ..linear },
+        RigOptions { order: striped, digests: true, ..linear },
+        RigOptions { digests: true, ..linear },
     ]) {
         let rigs = [true, false].map(|is_fast| Rig::new(options, is_fast));
         let hosts = rigs.each_ref().map(|rig| rig.host(options.digests));

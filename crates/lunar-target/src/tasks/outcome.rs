@@ -9,6 +9,7 @@ use bytes::Bytes;
 use lunar_iscsi::connection::target::{Input, Outcome};
 use lunar_iscsi::framing::TaskId;
 use lunar_scsi::sense::{Sense, SenseFormat, SenseKey, Status};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// STATUS QUALIFIER of commands that may be tried again: the nexus should wait for this many tenths
@@ -35,7 +36,7 @@ pub(super) fn outcome(ran: TaskResult, unit: Option<&Arc<dyn Unit>>) -> Outcome 
         },
         PlanResult::GoodRelayed(RelayedPiece { data, digest }) => Outcome {
             data_in_bytes: ran.data_in_bytes,
-            data_in_digest: digest,
+            data_in_digest: digest.and_then(NonZeroU32::new),
             ..good(data, ran.wants_bytes, ran.fenced)
         },
         PlanResult::Conflict => status(Status::RESERVATION_CONFLICT),

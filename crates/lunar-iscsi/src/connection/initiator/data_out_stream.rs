@@ -35,7 +35,7 @@ pub(super) struct DataOutStream {
     /// Data and announcements of the caller that are not sent completely.
     given: VecDeque<Given>,
     /// Digest of the data that came with the command, if it is one segment.
-    pub(super) prefix_digest: Option<u32>,
+    prefix_digest: Option<u32>,
     /// The PDU whose data is not complete.
     open: Option<OpenPdu>,
     /// True once the data was abandoned: what the caller gives later is dropped.
@@ -84,6 +84,11 @@ struct OpenPdu {
 struct Misplaced;
 
 impl DataOutStream {
+    /// Creates the stream of a command that was sent, with the digest of the data that it has.
+    pub(super) fn new(prefix_digest: Option<u32>) -> Self {
+        Self { prefix_digest, ..Self::default() }
+    }
+
     /// Adds a sequence to send; returns the part of it that is not in the prefix.
     pub(super) fn add_burst(&mut self, burst: Burst, prefix_bytes: u32) -> Option<(u32, u32)> {
         self.bursts.push_back(burst);

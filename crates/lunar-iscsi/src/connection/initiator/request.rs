@@ -289,8 +289,7 @@ impl InitiatorConnection {
         let mut task = Task::new(command, data_out_bytes, cmd_sn, initial.unsolicited_bytes);
         if streams.is_some() {
             self.streams.insert(task.id, tag);
-            task.stream =
-                Some(Box::new(DataOutStream { prefix_digest, ..DataOutStream::default() }));
+            task.stream = Some(Box::new(DataOutStream::new(prefix_digest)));
         }
         self.tasks.insert(tag, task);
         if unsolicited_follows {

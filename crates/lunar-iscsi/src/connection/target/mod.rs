@@ -28,6 +28,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::num::NonZeroU32;
 use core::ops::Deref;
 use lunar_wire::{Lun, Time};
 
@@ -349,8 +350,9 @@ pub struct Outcome {
     /// beyond the expected length is not sent and becomes a residual.
     pub data_in: Bytes,
     /// Digest with which `data_in` came as one data segment. Sent on if `data_in` is one PDU;
-    /// otherwise, and if `None`, digests are calculated.
-    pub data_in_digest: Option<u32>,
+    /// otherwise, and if `None`, digests are calculated. A digest of 0 is given as `None`, so that
+    /// outcomes are small.
+    pub data_in_digest: Option<NonZeroU32>,
     /// Number of data-in bytes that the command would have transferred, for the residual, if the
     /// pieces and `data_in` are shorter because the rest is not expected.
     pub data_in_bytes: u32,

@@ -12,6 +12,7 @@ use crate::pdu::{
 };
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::num::NonZeroU32;
 use lunar_wire::{Lun, SerialNumber, U24};
 
 /// Maximum sense data: more would not fit its own length field (252 bytes, SPC).
@@ -79,8 +80,9 @@ pub(super) fn respond(
     let sent = entry.transfer.pieces.as_deref().map_or(SentDataIn::default(), DataInPieces::sent);
     let residuals = residuals(entry, &outcome, sent);
     let data = core::mem::take(&mut outcome.data_in);
+    let digest = outcome.data_in_digest.map(NonZeroU32::get);
     let room_bytes = entry.task.expected_data_in_bytes().saturating_sub(sent.offset_bytes);
-    let (data, digest) = cut_to((data, outcome.data_in_digest), room_bytes as usize);
+    let (data, digest) = cut_to((data, digest), room_bytes as usize);
     let with_status = !data.is_empty() && !sent.early && may_collapse(entry, &outcome);
     let transfer = &mut entry.transfer;
     if with_status && data.len() <= rules.piece_bytes_max() {

@@ -469,10 +469,12 @@ impl Transfer {
         if !faulty {
             let Sequence { next_offset_bytes: offset_bytes, .. } = *sequence;
             arrived = Some(Piece { offset_bytes, bytes: segment.bytes });
-            self.buffer_digest = if offset_bytes == 0 { digest } else { SegmentDigest::None };
             // In bounds, because the header was checked.
             sequence.next_offset_bytes += segment.bytes;
             sequence.next_data_sn = sequence.next_data_sn.wrapping_add(1);
+        }
+        if let Some(Piece { offset_bytes, .. }) = arrived {
+            self.buffer_digest = if offset_bytes == 0 { digest } else { SegmentDigest::None };
         }
         if segment.is_final {
             self.close(segment.target_transfer_tag);

@@ -234,9 +234,11 @@ fn damage_in_the_relay_is_noticed() {
     let (mut damaged, mut failed) = (0, 0);
     for seed in seeds(60) {
         let mut rng = Rng::new(seed);
-        let mut whole = |rng: &mut Rng| {
+        let immediate_data = rng.once_in(2);
+        let whole = |rng: &mut Rng| {
             let mut options = with_digests(random_options(rng));
             for offer in [&mut options.initiator, &mut options.target] {
+                (offer.initial_r2t, offer.immediate_data) = (true, immediate_data);
                 offer.max_recv_data_segment_bytes = 8192;
                 (offer.first_burst_bytes, offer.max_burst_bytes) = (8192, 65_536);
             }
@@ -244,13 +246,13 @@ fn damage_in_the_relay_is_noticed() {
         };
         let (front, back) = (whole(&mut rng), whole(&mut rng));
         let mut relay = PassThrough::new(seed, front, back);
-        relay.damaged_segments = Some(0);
+        relay.damages_from = Some(*rng.pick(&[Side::Host, Side::Storage]));
         let operations = start(&mut relay, &mut rng, 3);
         settle(&mut relay);
         for operation in &operations {
             failed += u32::from(!check(&mut relay, operation, seed));
         }
-        damaged += relay.damaged_segments.unwrap_or(0);
+        damaged += relay.damaged_segments;
         relay.assert_nothing_left();
     }
     assert!(

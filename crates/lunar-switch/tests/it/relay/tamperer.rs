@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-const HEADER_BYTES: usize = 48;
+pub const HEADER_BYTES: usize = 48;
+pub const DIGEST_BYTES: usize = 4;
 
 /// A change of a PDU; returns what is sent instead.
 pub type Change = fn(Vec<u8>) -> Vec<u8>;
@@ -27,9 +28,9 @@ struct Shared {
 }
 
 impl Tamperer {
-    /// Listens, and passes connections on to `storage`. The first one is never changed: it is that
-    /// of the slow path.
-    pub fn start(storage: SocketAddr) -> Self {
+    /// Listens, and passes connections on to `storage`, which use both digests after the login if
+    /// `digests` is true. The first one is never changed: it is that of the slow path.
+    pub fn start(storage: SocketAddr, digests: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, shared) = (listener.local_addr().unwrap(), Arc::<Shared>::default());
         let of_connections = Arc::clone(&shared);
@@ -37,7 +38,7 @@ impl Tamperer {
             for host in listener.incoming().map_while(Result::ok) {
                 let Ok(target) = TcpStream::connect(storage) else { return };
                 let is_first = of_connections.connections.fetch_add(1, SeqCst) == 0;
-                pass(host, target, is_first, &of_connections);
+                pass((host, target), digests, is_first, &of_connections);
             }
         });
         Self { address, shared }
@@ -55,7 +56,12 @@ impl Tamperer {
     }
 }
 
-fn pass(host: TcpStream, target: TcpStream, is_first: bool, shared: &Arc<Shared>) {
+fn pass(
+    (host, target): (TcpStream, TcpStream),
+    digests: bool,
+    is_first: bool,
+    shared: &Arc<Shared>,
+) {
     let (mut from_host, mut to_target) = (host.try_clone().unwrap(), target.try_clone().unwrap());
     thread::spawn(move || {
         let _ = std::io::copy(&mut from_host, &mut to_target);
@@ -63,7 +69,11 @@ fn pass(host: TcpStream, target: TcpStream, is_first: bool, shared: &Arc<Shared>
     });
     let (mut from_target, mut to_host, shared) = (target, host, Arc::clone(shared));
     thread::spawn(move || {
-        while let Some(pdu) = next_pdu(&mut from_target) {
+        let mut digest_bytes = 0;
+        while let Some(pdu) = next_pdu(&mut from_target, digest_bytes) {
+            if digests && is_end_of_login(&pdu) {
+                digest_bytes = DIGEST_BYTES;
+            }
             let change = shared.change.lock().unwrap().filter(|_| !is_first);
             let sent = match change {
                 Some(change) => {
@@ -83,12 +93,19 @@ fn pass(host: TcpStream, target: TcpStream, is_first: bool, shared: &Arc<Shared>
     });
 }
 
-/// Reads a PDU without digests.
-fn next_pdu(from: &mut TcpStream) -> Option<Vec<u8>> {
+/// True for a Login Response to full feature phase.
+fn is_end_of_login(pdu: &[u8]) -> bool {
+    pdu[0] & 0x3f == 0x23 && pdu[1] & 0x83 == 0x83
+}
+
+/// Reads a PDU with digests of this length.
+fn next_pdu(from: &mut TcpStream, digest_bytes: usize) -> Option<Vec<u8>> {
     let mut pdu = vec![0; HEADER_BYTES];
     from.read_exact(&mut pdu).ok()?;
     let data_bytes = u32::from_be_bytes([0, pdu[5], pdu[6], pdu[7]]) as usize;
-    let rest = usize::from(pdu[4]) * 4 + data_bytes.next_multiple_of(4);
+    let data_digest_bytes = if data_bytes > 0 { digest_bytes } else { 0 };
+    let header_rest = usize::from(pdu[4]) * 4 + digest_bytes;
+    let rest = header_rest + data_bytes.next_multiple_of(4) + data_digest_bytes;
     pdu.resize(HEADER_BYTES + rest, 0);
     from.read_exact(&mut pdu[HEADER_BYTES..]).ok()?;
     Some(pdu)

@@ -68,11 +68,7 @@ fn a_segment_keeps_its_digest() {
             let data = Bytes::copy_from_slice(&data[offset_bytes..offset_bytes + bytes]);
             let (id, offset_bytes) = (TaskId(1), offset_bytes as u32);
             rig.handle(Input::DataOut { id, offset_bytes, data, digest });
-            let sent = rig.outputs().into_iter().filter_map(|output| match output {
-                Output::Send(pdu) => Some(pdu.digest),
-                _ => None,
-            });
-            sent.collect::<Vec<_>>()
+            rig.sent.drain(..).map(|pdu| pdu.digest).collect::<Vec<_>>()
         };
         // The rest of the prefix is not a whole segment.
         let rest = prefix_bytes - start as usize;

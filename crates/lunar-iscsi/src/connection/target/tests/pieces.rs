@@ -12,6 +12,7 @@ use crate::pdu::{
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::num::NonZeroU32;
 
 const KEYS: &str = "MaxRecvDataSegmentLength=1024 MaxBurstLength=2048 MaxOutstandingR2T=2 \
                     InitialR2T=Yes ImmediateData=No";
@@ -49,7 +50,7 @@ fn a_segment_keeps_its_digest() {
     assert_eq!(send(&mut rig, task, 0, 1024), [Some(DIGEST)]);
     assert_eq!(send(&mut rig, task, 1024, 1025), [None, None]);
     assert_eq!(send(&mut rig, task, 2049, 1000), [Some(DIGEST)]);
-    let data_in_digest = Some(DIGEST);
+    let data_in_digest = NonZeroU32::new(DIGEST);
     rig.done(1, task, Outcome { data_in_digest, ..rest(&pattern(8000)[3049..4000]) });
     let last = rig.sent_one(1);
     assert_eq!((last.opcode(), last.data.len()), (Opcode::DATA_IN, 951));
