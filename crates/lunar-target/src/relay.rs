@@ -181,3 +181,37 @@ pub struct RelayStatistics {
     /// Commands that the device finished, because the relay could not.
     pub taken_over: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Goal: damage to a piece with a digest is detected, whatever its length; a piece that is
+        /// split has no digest any more.
+        #[test]
+        fn damage_to_a_piece_is_detected(
+            data in prop::collection::vec(any::<u8>(), 1..100),
+            bit in any::<prop::sample::Index>(),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let mut padded = data.clone();
+            padded.resize(data.len().next_multiple_of(4), 0);
+            let digest = Some(lunar_wire::crc32c(&padded));
+            let mut damaged = data.clone();
+            let bit = bit.index(8 * data.len());
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let mut piece = RelayedPiece { data: data.clone().into(), digest };
+            prop_assert!(piece.is_intact());
+            let damaged = RelayedPiece { data: damaged.into(), digest };
+            prop_assert!(!damaged.is_intact());
+            prop_assert!(piece.split_off(data.len()).is_none());
+            prop_assert_eq!(piece.digest, digest);
+            let at = at.index(data.len());
+            let rest = piece.split_off(at).unwrap();
+            prop_assert_eq!((piece.digest, rest.digest), (None, None));
+            prop_assert_eq!([&piece.data[..], &rest.data].concat(), data);
+        }
+    }
+}

@@ -32,6 +32,8 @@ struct RigOptions<'a> {
     storage: &'a [&'a str],
     /// Further keys of the storages in the configuration.
     storage_keys: &'a str,
+    /// Query of the URLs of the storages: options of the sessions with them.
+    storage_query: &'a str,
     /// The virtual LUNs.
     luns: &'a str,
     /// Further arguments of the switch.
@@ -129,7 +131,7 @@ fn configuration_text(
     );
     for (at, address) in addresses.iter().enumerate() {
         let (name, keys) = (storage_name(at), options.storage_keys);
-        let url = format!("iscsi://{address}/{name}/0");
+        let url = format!("iscsi://{address}/{name}/0{}", options.storage_query);
         let short = ["a", "b"][at];
         text.push_str(&format!("[[storage]]\nname = \"{short}\"\nurl = \"{url}\"\n{keys}\n"));
     }

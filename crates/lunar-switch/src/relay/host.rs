@@ -488,3 +488,25 @@ impl StorageUnit for LunOfStorage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a storage with data digests sends no longer segments than the host receives, and
+    /// segments of the usual length to hosts that receive very short ones.
+    #[test]
+    fn segments_fit_the_host() {
+        let limited = |digests: &[Digest], host_bytes_max| {
+            let mut offer = Offer { data_digest: digests.to_vec(), ..Offer::initiator() };
+            limit_segments(&mut offer, host_bytes_max);
+            offer.max_recv_data_segment_bytes
+        };
+        let usual = Offer::initiator().max_recv_data_segment_bytes;
+        let preferred = [Digest::Crc32c, Digest::None];
+        assert_eq!(limited(&preferred, 16_384), 16_384);
+        assert_eq!(limited(&preferred, 512), usual);
+        assert_eq!(limited(&preferred, usual + 1), usual);
+        assert_eq!(limited(&[Digest::None, Digest::Crc32c], 16_384), usual);
+    }
+}

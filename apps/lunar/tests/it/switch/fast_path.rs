@@ -7,8 +7,9 @@ use super::{
 };
 use crate::common::{TEST_TIMEOUT, get, pattern, signal};
 use futures_util::FutureExt;
-use lunar_initiator::RemoteDisk;
 use lunar_initiator::blocking::Connector;
+use lunar_initiator::{RemoteDisk, SessionOptions};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -112,6 +113,47 @@ fn writes_reach_every_part() {
         assert_eq!(count(&rig, id, "taken_over"), 0);
         assert_eq!(count(&rig, id, "relayed"), before + transfers + 1);
     }
+}
+
+/// Goal: with header and data digests on both sides, READs and WRITEs are relayed in both
+/// directions, and their data is right. Method: lengths around those of segments and sequences, at
+/// one extent and across two.
+#[test]
+fn digests_on_both_sides() {
+    const DIGESTS: &str = "?header_digest=crc32c&data_digest=crc32c";
+    const SEGMENT_BYTES: usize = 64 << 10;
+    let luns = lun(0, &extents(&[extent("a", 1, 2), extent("b", 4, 2)]));
+    let options =
+        RigOptions { luns: &luns, storage_query: DIGESTS, switch: FAST, ..RigOptions::default() };
+    let rig = Rig::new("switch-fast-digests", options);
+    let connector = Connector::start().unwrap();
+    let url = format!("{}{DIGESTS}", rig.switch.lun(0)).parse().unwrap();
+    let host = SessionOptions::new("iqn.2026-11.org.lunarsan.test:host");
+    let disk = Arc::clone(connector.open(&url, &host).unwrap().remote());
+    let digests = disk.unit().initiator().established().connection.digests;
+    assert!(digests.header && digests.data);
+    for offset in [0, 3 * MIB] {
+        until_relayed(&rig, &disk, 0, offset, 4096);
+        until_writes_are_relayed(&rig, &disk, 0, offset, 4096);
+    }
+    let (before, mut transfers) = (count(&rig, 0, "relayed"), 0);
+    let mut model = block_on(read(&disk, 0, 4 << 20));
+    for whole in [0, 1, 2, 3, 4, 5, 8, 16].map(|segments| segments * SEGMENT_BYTES) {
+        for bytes in [whole.saturating_sub(512), whole, whole + 512].map(|bytes| bytes.max(512)) {
+            for offset in [0, 2 * MIB - bytes as u64 / 1024 * 512, 3 * MIB - 512] {
+                let data = pattern(transfers, bytes);
+                block_on(write(&disk, offset, &data));
+                model[offset as usize..][..bytes].copy_from_slice(&data);
+                let from = offset.saturating_sub(512);
+                let back = block_on(read(&disk, from, bytes));
+                assert!(back == model[from as usize..][..bytes], "{bytes} bytes at {offset}");
+                transfers += 2;
+            }
+        }
+    }
+    assert!(block_on(read(&disk, 0, model.len())) == model);
+    assert_eq!(count(&rig, 0, "taken_over"), 0);
+    assert_eq!(count(&rig, 0, "relayed"), before + 2 + transfers);
 }
 
 /// A LUN of 1 MiB on each storage.

@@ -175,8 +175,8 @@ fn damaged_data_in_is_noticed() {
 #[test]
 fn damaged_data_out_is_noticed() {
     let (rig, host, damage) = damaging_rig();
-    // The storages take 8 KiB of immediate data, and ask for the rest in sequences.
-    for (blocks, pieces_before) in [(1, 0), (16, 0), (2000, 1), (2000, 4)] {
+    // The storages ask for 128 KiB at a time. Immediate data is at most 256 KiB long: two pieces.
+    for (blocks, pieces_before) in [(1, 0), (16, 0), (256, 0), (2000, 2), (2000, 5)] {
         let data = Random(blocks as u64 + pieces_before as u64).bytes(blocks * BLOCK);
         until_writes_are_relayed(&rig, &host, &Random(1).bytes(blocks * BLOCK));
         let errors = || {
