@@ -480,3 +480,29 @@ fn hostile_storages_are_cut_off() {
         rig.end(vec![host]);
     }
 }
+
+/// Fault: the data that came with a WRITE was not passed on with it, so each WRITE cost an R2T of
+/// the storage, and its time.
+#[test]
+fn immediate_data_is_passed_on_with_its_command() {
+    const R2T: u8 = 0x31;
+    let rig = Rig::behind(LINEAR, true, true);
+    let host = rig.host(false);
+    for count in [1, 8, 128] {
+        let data = Random(u64::from(count)).bytes(count as usize * BLOCK);
+        digests::until_writes_are_relayed(&rig, &host, &data);
+        let write = TestCommand::transfer(0x8a, 0, 0, count, Some(data), 0);
+        // A changed R2T also ends the session.
+        let change: Change = |mut pdu| {
+            pdu[0] ^= u8::from(pdu[0] & 0x3f == R2T);
+            pdu
+        };
+        rig.tamperers[0].change(Some(change));
+        let before = rig.relayed().commands;
+        assert_eq!(rig.execute(&host, &write).0, 0);
+        assert_eq!(rig.relayed().commands, before + 1);
+        assert!(!rig.tamperers[0].has_changed(), "{count} blocks: the storage sent an R2T");
+        rig.tamperers[0].change(None);
+    }
+    rig.end(vec![host]);
+}

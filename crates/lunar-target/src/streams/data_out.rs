@@ -129,6 +129,8 @@ pub struct DataOutReader {
     requested_end: u32,
     /// Number of bytes given to the unit.
     given_bytes: u32,
+    /// True if all data-out came with the command.
+    came_with_command: bool,
 }
 
 impl DataOutReader {
@@ -151,6 +153,20 @@ impl DataOutReader {
             wanted_end: 0,
             requested_end: 0,
             given_bytes: 0,
+            came_with_command: false,
+        }
+    }
+
+    /// Sets whether all data-out came with the command.
+    pub(crate) fn set_came_with_command(&mut self, came_with_command: bool) {
+        self.came_with_command = came_with_command;
+    }
+
+    /// Waits until the data-out can be taken, if all of it came with the command: the machine hands
+    /// it over after the first poll of the command.
+    pub(crate) async fn wait_for_immediate_data(&self) {
+        if self.came_with_command && self.given_bytes == 0 {
+            poll_fn(|context| self.stream.poll_arrival(context)).await;
         }
     }
 

@@ -36,10 +36,11 @@ impl Tasks {
         let judgement = planned.unit.as_ref().map(|unit| SecondJudgement::new(session, unit, task));
         let (inputs, wait_max) = (&self.inputs, self.work.wait_max);
         let abort = AbortSignal::new(&self.awaited);
-        let streams = DataStreams {
-            data_out: DataOutReader::new(id, &stream, inputs, of_data_out, wait_max, judgement),
-            data_in: DataInWriter::new(id, inputs, of_data_in, &abort),
-        };
+        let mut data_out =
+            DataOutReader::new(id, &stream, inputs, of_data_out, wait_max, judgement);
+        data_out.set_came_with_command(task.has_all_data);
+        let streams =
+            DataStreams { data_out, data_in: DataInWriter::new(id, inputs, of_data_in, &abort) };
         self.inputs.push(Input::Stream(id));
         let data = CommandData::Streams(Box::new(streams));
         let ended = self.begin_with(session, id, planned, data, abort);

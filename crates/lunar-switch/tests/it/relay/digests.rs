@@ -137,7 +137,7 @@ fn write(data: &Bytes) -> TestCommand {
 }
 
 /// Writes until a WRITE is relayed.
-fn until_writes_are_relayed(rig: &Rig, host: &Initiator, data: &Bytes) {
+pub fn until_writes_are_relayed(rig: &Rig, host: &Initiator, data: &Bytes) {
     let (before, end) = (rig.relayed().commands, Instant::now() + Duration::from_secs(20));
     while rig.relayed().commands == before {
         assert!(Instant::now() < end, "no WRITE is relayed");

@@ -84,8 +84,9 @@ impl RelayedDataOut {
         Ok(true)
     }
 
-    /// Returns what has come before the storage asks for anything.
-    fn prefix(&mut self, bytes_max: u32) -> RelayedPiece {
+    /// Returns what has arrived before the storage asks for anything.
+    async fn prefix(&mut self, bytes_max: u32) -> RelayedPiece {
+        self.reader.wait_for_immediate_data().await;
         while let Some(Ok(true)) = self.receive().now_or_never() {}
         self.take(bytes_max).unwrap_or_default()
     }
@@ -151,7 +152,7 @@ impl Run<'_> {
         let bytes = u32::try_from(part.range.count * self.block_bytes)
             .map_err(|_| Stop::from(internal_failure()))?;
         let start_bytes = data.next_bytes;
-        let prefix = data.prefix(bytes);
+        let prefix = self.abort.unless(data.prefix(bytes)).await?;
         let Some(mut writer) = plan.relay.write(part, prefix, durable) else {
             return Ok((guard, Err(RelayFailure::NotExecuted)));
         };
