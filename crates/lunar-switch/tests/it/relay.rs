@@ -488,7 +488,9 @@ fn immediate_data_is_passed_on_with_its_command() {
     const R2T: u8 = 0x31;
     let rig = Rig::behind(LINEAR, true, true);
     let host = rig.host(false);
-    for count in [1, 8, 128] {
+    rig.until_relayed(&host);
+    // FirstBurstLength of the storages is 8 KiB.
+    for count in [1, 8, 16] {
         let data = Random(u64::from(count)).bytes(count as usize * BLOCK);
         digests::until_writes_are_relayed(&rig, &host, &data);
         let write = TestCommand::transfer(0x8a, 0, 0, count, Some(data), 0);
@@ -499,7 +501,7 @@ fn immediate_data_is_passed_on_with_its_command() {
         };
         rig.tamperers[0].change(Some(change));
         let before = rig.relayed().commands;
-        assert_eq!(rig.execute(&host, &write).0, 0);
+        assert_eq!(rig.execute(&host, &write).0, 0, "{count} blocks");
         assert_eq!(rig.relayed().commands, before + 1);
         assert!(!rig.tamperers[0].has_changed(), "{count} blocks: the storage sent an R2T");
         rig.tamperers[0].change(None);

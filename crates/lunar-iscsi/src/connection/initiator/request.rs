@@ -256,8 +256,14 @@ impl InitiatorConnection {
         let prefix_bytes = command.data_out.len() as u32;
         let data_out_bytes = streams.map_or(prefix_bytes, |streams| streams.bytes);
         let prefix_digest = streams.and_then(|streams| streams.prefix_digest);
-        let initial = InitialData::of(data_out_bytes, &self.session, &self.connection)
+        let mut initial = InitialData::of(data_out_bytes, &self.session, &self.connection)
             .limited_to(prefix_bytes);
+        let is_cut = initial.immediate_bytes < prefix_bytes
+            && prefix_bytes <= self.connection.send_data_segment_bytes_max;
+        if prefix_digest.is_some() && is_cut {
+            // The segment stays whole, and keeps its digest, if it is sent for an R2T.
+            initial = initial.limited_to(0);
+        }
         let (write, read) = (data_out_bytes > 0, command.data_in_bytes_max > 0);
         let bidirectional_read = (write && read).then_some(command.data_in_bytes_max);
         let (cdb, ahs) = encode_command(&command.cdb, bidirectional_read);
