@@ -1,0 +1,59 @@
+//! A store of objects with attributes on a block device.
+//!
+//! Objects have 64-bit ids, lie in partitions, and hold up to 2^63 − 1 bytes and any number of
+//! attributes. The bytes lie on any [`BlockDevice`](lunar_block::BlockDevice): a file, memory, a
+//! pool, a LUN of another target. `docs/formats/osd.md` describes the format.
+//!
+//! ```
+//! use lunar_block::MemoryDevice;
+//! use lunar_osd::{FormatOptions, ObjectStore, OpenOptions};
+//! use std::sync::Arc;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Arc::new(MemoryDevice::new(32 << 20, 512, 4096)?);
+//! ObjectStore::format(device.clone(), FormatOptions::default()).await?;
+//! let store = ObjectStore::open(device, OpenOptions::default()).await?;
+//! let partition = store.create_partition(None).await?;
+//! let object = store.create(partition, None).await?;
+//! store.write(object, 3, b"data".as_slice().into()).await?;
+//! assert_eq!(&store.read(object, 0, 100).await?[..], b"\0\0\0data");
+//! store.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | `store` | [`ObjectStore`]: the interface; its thread, which plans commands and commits groups |
+//! | `store/plan` | a command as changes of rows and as data, without effect until it is committed |
+//! | `store/read` | reads, beside the thread |
+//! | `store/checkpoint` | the rows since the last checkpoint move into the index, and the log is reused |
+//! | `store/recovery` | opening: the index, then the records of the log |
+//! | `object_map` | objects, attributes and extents as rows |
+//! | `index` | rows: those since the checkpoint in memory, the others in redb on chunks of the device |
+//! | `allocator` | free blocks |
+//! | `format` | bytes on the device: superblock, records, rows |
+//!
+//! A command becomes changes of rows, and data. The record of a group of commands, which contains
+//! both, is written to the log; one flush makes the group durable.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod allocator;
+mod block_io;
+mod error;
+mod format;
+mod id;
+mod index;
+mod object_map;
+mod store;
+
+pub use error::StoreError;
+pub use id::{AttributeId, FIRST_ID, ObjectId};
+pub use store::{
+    ATTRIBUTE_BYTES_MAX, FormatOptions, ObjectCommand, ObjectCommandResult, ObjectStore,
+    OpenOptions,
+};

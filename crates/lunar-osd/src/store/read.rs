@@ -1,0 +1,214 @@
+//! Reads, beside the thread of the store.
+
+use super::{ObjectStore, SharedStore, blocking};
+use crate::block_io::BLOCK_BYTES;
+use crate::format::{BlobRow, RowKey};
+use crate::index::{RowEditor, RowLayers};
+use crate::object_map::{MappedExtent, ObjectMap};
+use crate::{AttributeId, FIRST_ID, ObjectId, StoreError};
+use bytes::{Bytes, BytesMut};
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+/// Maximum number of bytes that one read returns.
+const READ_BYTES_MAX: u64 = 64 << 20;
+
+/// The source of some bytes of a read.
+enum FoundBytes {
+    /// In memory.
+    Deferred(Bytes),
+    /// On the device: the blocks and their checksums.
+    Stored(Range<u64>, Vec<u32>),
+}
+
+/// Bytes of an object, and their sources.
+struct ReadPlan {
+    len: usize,
+    pieces: Vec<(MappedExtent, FoundBytes)>,
+    /// Keeps the blocks from being used again.
+    _reader: Arc<()>,
+}
+
+/// Compares the checksums of blocks, which is at least as many.
+pub(super) fn verify(data: &[u8], checksums: &[u32]) -> Result<(), StoreError> {
+    let found = BlobRow::of(data).checksums;
+    match checksums.starts_with(&found) {
+        true => Ok(()),
+        false => Err(StoreError::damaged("the checksum of a block of data is wrong")),
+    }
+}
+
+impl SharedStore {
+    /// Calls `work` with the committed rows.
+    fn look_up<T>(
+        &self,
+        work: impl FnOnce(&ObjectMap<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let state = self.state();
+        let index = self.index()?.rows()?;
+        let layers = RowLayers { overlays: vec![&state.rows], index: &index };
+        work(&ObjectMap::new(RowEditor::new(layers)))
+    }
+
+    fn plan_read(&self, object: ObjectId, offset: u64, len: u64) -> Result<ReadPlan, StoreError> {
+        let _reader = Arc::clone(&self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        let state = self.state();
+        let index = self.index()?.rows()?;
+        let layers = RowLayers { overlays: vec![&state.rows], index: &index };
+        let map = ObjectMap::new(RowEditor::new(layers));
+        let row = map.object(object)?;
+        let start = offset.min(row.length);
+        let end = start.saturating_add(len.min(READ_BYTES_MAX)).min(row.length);
+        let mut pieces = Vec::new();
+        map.extents(row.serial, start..end, |extent| {
+            let found = match state.deferred.get(&extent.row.blob) {
+                Some(data) => FoundBytes::Deferred(data.clone()),
+                None => {
+                    let (blob, blocks) = (map.blob(&extent.row)?, extent.row.blocks());
+                    let start = extent.row.blob.saturating_add(blocks.start);
+                    let sums = &blob.checksums[blocks.start as usize..blocks.end as usize];
+                    let end = start.saturating_add(sums.len() as u64);
+                    FoundBytes::Stored(start..end, sums.to_vec())
+                }
+            };
+            pieces.push((MappedExtent { offset: extent.offset - start, ..extent }, found));
+            Ok(())
+        })?;
+        Ok(ReadPlan { len: (end - start) as usize, pieces, _reader })
+    }
+}
+
+impl ObjectStore {
+    /// Reads up to `len` bytes from `offset` on: fewer at the end of the object, and at most
+    /// 64 MiB. Holes read as zeroes.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`; `Damaged` if a checksum is wrong; `Device`, `Index`.
+    pub async fn read(&self, object: ObjectId, offset: u64, len: u64) -> Result<Bytes, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let plan = blocking(move || shared.plan_read(object, offset, len)).await?;
+        let mut out = BytesMut::zeroed(plan.len);
+        for (extent, found) in &plan.pieces {
+            let start = extent.row.start as usize;
+            let (data, start) = match found {
+                FoundBytes::Deferred(data) => (data.clone(), start),
+                FoundBytes::Stored(blocks, sums) => {
+                    let count = blocks.end - blocks.start;
+                    let data = self.shared.io.read(blocks.start, count).await?;
+                    verify(&data, sums)?;
+                    (data, start % BLOCK_BYTES as usize)
+                }
+            };
+            let data = data.get(start..).and_then(|data| data.get(..extent.row.len as usize));
+            let data = data.ok_or_else(|| StoreError::damaged("a blob is too short"))?;
+            out[extent.offset as usize..][..data.len()].copy_from_slice(data);
+        }
+        Ok(out.freeze())
+    }
+
+    /// Returns the logical length of an object.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `Damaged`, `Index`.
+    pub async fn length(&self, object: ObjectId) -> Result<u64, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        blocking(move || shared.look_up(|map| Ok(map.object(object)?.length))).await
+    }
+
+    /// Returns an attribute; none if it was never set.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `Damaged`, `Index`.
+    pub async fn attribute(
+        &self,
+        owner: ObjectId,
+        id: AttributeId,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let get = move |map: &ObjectMap<'_>| {
+            let key = RowKey::Attribute(map.serial(owner)?, id);
+            map.rows().get(key, |value| Some(Bytes::copy_from_slice(value)))
+        };
+        blocking(move || shared.look_up(get)).await
+    }
+
+    /// Returns up to `count_max` attributes of a page, in order, from `first` on.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `Damaged`, `Index`.
+    pub async fn attributes(
+        &self,
+        owner: ObjectId,
+        first: AttributeId,
+        count_max: usize,
+    ) -> Result<Vec<(AttributeId, Bytes)>, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let get = move |map: &ObjectMap<'_>| {
+            let serial = map.serial(owner)?;
+            let end = match first.page.checked_add(1) {
+                Some(page) => RowKey::Attribute(serial, AttributeId::new(page, 0)),
+                None => RowKey::Attribute(serial.saturating_add(1), AttributeId::new(0, 0)),
+            };
+            let (mut next, mut found) = (first, Vec::new());
+            while found.len() < count_max {
+                let row = map.rows().next(RowKey::Attribute(serial, next), end)?;
+                let Some((RowKey::Attribute(_, id), value)) = row else { break };
+                found.push((id, value));
+                let Some(number) = id.number.checked_add(1) else { break };
+                next.number = number;
+            }
+            Ok(found)
+        };
+        blocking(move || shared.look_up(get)).await
+    }
+
+    /// Returns up to `count_max` ids of objects of a partition, in order, from `first` on.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `Damaged`, `Index`.
+    pub async fn list(
+        &self,
+        partition: u64,
+        first: u64,
+        count_max: usize,
+    ) -> Result<Vec<u64>, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let list = move |map: &ObjectMap<'_>| {
+            map.partition(partition)?;
+            ids(map, |id| RowKey::Object(ObjectId::new(partition, id)), first, count_max)
+        };
+        blocking(move || shared.look_up(list)).await
+    }
+
+    /// Returns up to `count_max` ids of partitions, in order, from `first` on.
+    ///
+    /// # Errors
+    /// `Damaged`, `Index`.
+    pub async fn list_partitions(
+        &self,
+        first: u64,
+        count_max: usize,
+    ) -> Result<Vec<u64>, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let list = move |map: &ObjectMap<'_>| ids(map, RowKey::Partition, first, count_max);
+        blocking(move || shared.look_up(list)).await
+    }
+}
+
+fn ids(
+    map: &ObjectMap<'_>,
+    key: impl Fn(u64) -> RowKey,
+    first: u64,
+    count_max: usize,
+) -> Result<Vec<u64>, StoreError> {
+    let (mut next, mut found) = (first.max(FIRST_ID), Vec::new());
+    while found.len() < count_max {
+        let Some((row, _)) = map.rows().next(key(next), key(u64::MAX))? else { break };
+        let (RowKey::Partition(id) | RowKey::Object(ObjectId { object: id, .. })) = row else {
+            break;
+        };
+        found.push(id);
+        next = id + 1;
+    }
+    Ok(found)
+}

@@ -1,0 +1,143 @@
+//! Commands, one by one.
+
+use crate::model::data;
+use lunar_block::MemoryDevice;
+use lunar_osd::{
+    AttributeId, FIRST_ID, FormatOptions, ObjectCommand, ObjectCommandResult, ObjectId,
+    ObjectStore, OpenOptions, StoreError,
+};
+use std::sync::Arc;
+
+type Device = Arc<MemoryDevice>;
+
+async fn store() -> (Device, ObjectStore) {
+    let device = Arc::new(MemoryDevice::new(16 << 20, 512, 4096).unwrap());
+    ObjectStore::format(device.clone(), FormatOptions::default()).await.unwrap();
+    let store = open(&device).await;
+    (device, store)
+}
+
+async fn open(device: &Device) -> ObjectStore {
+    ObjectStore::open(device.clone(), OpenOptions::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn data_and_attributes_return_after_a_reopen() {
+    let (device, store) = store().await;
+    let partition = store.create_partition(None).await.unwrap();
+    let object = store.create(partition, None).await.unwrap();
+    let large = data(3, 300_000);
+    store.write(object, 10, large.clone()).await.unwrap();
+    assert_eq!(store.append(object, data(4, 5)).await.unwrap(), 300_010);
+    let id = AttributeId::new(1, 9);
+    for owner in [ObjectId::ROOT, ObjectId::of_partition(partition), object] {
+        store.set_attribute(owner, id, Some(data(owner.object as u8, 20))).await.unwrap();
+    }
+    store.close().await.unwrap();
+    let store = open(&device).await;
+    assert_eq!(store.read(object, 10, 300_000).await.unwrap(), large);
+    assert_eq!(store.read(object, 300_010, 99).await.unwrap(), data(4, 5));
+    assert_eq!(&store.read(object, 0, 10).await.unwrap()[..], [0; 10]);
+    assert_eq!(store.read(object, 400_000, 1).await.unwrap().len(), 0);
+    assert_eq!(store.attribute(object, id).await.unwrap(), Some(data(object.object as u8, 20)));
+    assert_eq!(store.attribute(ObjectId::ROOT, id).await.unwrap(), Some(data(0, 20)));
+    assert_eq!(store.list(partition, 0, 10).await.unwrap(), [object.object]);
+    assert_eq!(store.list_partitions(0, 10).await.unwrap(), [partition]);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn several_commands_apply_as_one_or_not_at_all() {
+    let (_, store) = store().await;
+    let partition = store.create_partition(None).await.unwrap();
+    let object = ObjectId::new(partition, 0x2_0000);
+    let create = ObjectCommand::Create { partition, id: Some(object.object) };
+    let write = ObjectCommand::Append { object, data: data(1, 100) };
+    let fails = ObjectCommand::Remove(ObjectId::new(partition, 0x3_0000));
+    let refused = store.execute(vec![create.clone(), write.clone(), fails], true).await;
+    assert!(matches!(refused, Err(StoreError::NoSuchObject(_))));
+    assert!(matches!(store.length(object).await, Err(StoreError::NoSuchObject(_))));
+    let results = store.execute(vec![create, write.clone(), write], true).await.unwrap();
+    assert_eq!(results[2], ObjectCommandResult::Offset(100));
+    assert_eq!(store.length(object).await.unwrap(), 200);
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_is_refused() {
+    let (_, store) = store().await;
+    let partition = store.create_partition(Some(FIRST_ID + 5)).await.unwrap();
+    let object = store.create(partition, None).await.unwrap();
+    let code = |result: Result<(), StoreError>| format!("{:?}", result.unwrap_err());
+    assert!(code(store.create_partition(Some(partition)).await.map(drop)).starts_with("IdInUse"));
+    assert!(code(store.create_partition(Some(7)).await.map(drop)).starts_with("InvalidId"));
+    assert!(code(store.create(partition, Some(u64::MAX)).await.map(drop)).starts_with("InvalidId"));
+    assert!(code(store.create(99, None).await.map(drop)).starts_with("NoSuchPartition"));
+    assert!(code(store.remove_partition(partition).await).starts_with("PartitionNotEmpty"));
+    let too_far = store.write(object, i64::MAX as u64, data(1, 1)).await;
+    assert!(code(too_far).starts_with("OutOfRange"));
+    assert!(code(store.clear(object, u64::MAX, u64::MAX).await).starts_with("OutOfRange"));
+    assert!(code(store.punch(object, 1, 1).await).starts_with("OutOfRange"));
+    let long = store.set_attribute(object, AttributeId::new(1, 1), Some(data(1, 65_537))).await;
+    assert!(code(long).starts_with("AttributeTooLong"));
+    store.remove(object).await.unwrap();
+    assert!(code(store.remove(object).await).starts_with("NoSuchObject"));
+    store.remove_partition(partition).await.unwrap();
+    assert!(code(store.remove_partition(partition).await).starts_with("NoSuchPartition"));
+}
+
+#[tokio::test]
+async fn an_object_can_end_at_the_last_byte() {
+    let (_, store) = store().await;
+    let partition = store.create_partition(None).await.unwrap();
+    let object = store.create(partition, None).await.unwrap();
+    let last = i64::MAX as u64 - 4;
+    store.write(object, last, data(1, 4)).await.unwrap();
+    assert_eq!(store.read(object, last - 4, 99).await.unwrap()[4..], data(1, 4));
+    store.punch(object, 1, last - 1).await.unwrap();
+    assert_eq!(store.read(object, 1, 99).await.unwrap(), data(1, 4));
+}
+
+#[tokio::test]
+async fn a_full_store_takes_data_again_after_a_removal() {
+    let (device, store) = store().await;
+    let partition = store.create_partition(None).await.unwrap();
+    let mut objects = Vec::new();
+    let error = loop {
+        let object = store.create(partition, None).await.unwrap();
+        objects.push(object);
+        if let Err(error) = store.append(object, data(1, 1 << 20)).await {
+            break error;
+        }
+    };
+    assert!(matches!(error, StoreError::NoSpace), "{error}");
+    assert!(objects.len() > 10);
+    store.remove(objects[0]).await.unwrap();
+    store.write(objects[1], 0, data(2, 500_000)).await.unwrap();
+    store.punch(objects[2], 0, 1 << 20).await.unwrap();
+    store.write(objects[2], 0, data(3, 500_000)).await.unwrap();
+    store.close().await.unwrap();
+    let store = open(&device).await;
+    assert_eq!(store.read(objects[2], 0, 500_000).await.unwrap(), data(3, 500_000));
+    assert_eq!(store.read(objects[1], 0, 500_000).await.unwrap(), data(2, 500_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_of_many_callers_share_flushes() {
+    let device = crate::device::RecordingDevice::new(vec![0; 16 << 20]);
+    ObjectStore::format(device.clone(), FormatOptions::default()).await.unwrap();
+    let store = ObjectStore::open(device.clone(), OpenOptions::default()).await.unwrap();
+    let partition = store.create_partition(None).await.unwrap();
+    let count = |device: &crate::device::RecordingDevice| {
+        let is_flush = |event: &&_| matches!(event, crate::device::DiskEvent::Flush);
+        device.events().iter().filter(is_flush).count()
+    };
+    let before = count(&device);
+    let creations = (0..500).map(|_| store.create(partition, None));
+    let created = futures_util::future::join_all(creations).await;
+    let mut ids: Vec<_> = created.into_iter().map(|id| id.unwrap().object).collect();
+    let flushes = count(&device) - before;
+    assert!(flushes <= 250, "{flushes} flushes");
+    ids.sort_unstable();
+    assert_eq!(store.list(partition, 0, 1000).await.unwrap(), ids);
+    store.close().await.unwrap();
+}

@@ -1,0 +1,74 @@
+//! The store does what the model does.
+
+use crate::model::{ModelStore, commands, contents, first_commands};
+use lunar_block::MemoryDevice;
+use lunar_osd::{FormatOptions, ObjectCommand, ObjectStore, OpenOptions};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// A step of a test.
+#[derive(Clone, Debug)]
+enum StoreStep {
+    Execute(ObjectCommand),
+    Flush,
+    Checkpoint,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<StoreStep>> {
+    let step = prop_oneof![
+        20 => commands().prop_map(StoreStep::Execute),
+        1 => Just(StoreStep::Flush),
+        1 => Just(StoreStep::Checkpoint),
+        1 => Just(StoreStep::Reopen),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+async fn check(steps: Vec<StoreStep>, write_back: bool) {
+    let device = Arc::new(MemoryDevice::new(16 << 20, 512, 4096).unwrap());
+    ObjectStore::format(device.clone(), FormatOptions::default()).await.unwrap();
+    let options = OpenOptions { write_back, cache_bytes: 1 << 20 };
+    let mut store = ObjectStore::open(device.clone(), options).await.unwrap();
+    let empty = store.free_bytes();
+    let mut model = ModelStore::default();
+    let first = first_commands().into_iter().map(StoreStep::Execute);
+    for step in first.chain(steps) {
+        match step {
+            StoreStep::Execute(command) => {
+                let result = store.execute(vec![command.clone()], !write_back).await;
+                assert_eq!(result.is_ok(), model.apply(&command), "{command:?}: {result:?}");
+            }
+            StoreStep::Flush => store.flush().await.unwrap(),
+            StoreStep::Checkpoint => store.checkpoint().await.unwrap(),
+            StoreStep::Reopen => {
+                assert_eq!(contents(&store).await.unwrap(), model);
+                store.close().await.unwrap();
+                store = ObjectStore::open(device.clone(), options).await.unwrap();
+            }
+        }
+    }
+    assert_eq!(contents(&store).await.unwrap(), model);
+    for id in model.0.keys().filter(|id| id.object != 0) {
+        store.remove(*id).await.unwrap();
+    }
+    store.close().await.unwrap();
+    // The first opening reclaims what was removed, and the close frees it.
+    let store = ObjectStore::open(device.clone(), options).await.unwrap();
+    while store.reclaim().await.unwrap() {}
+    store.close().await.unwrap();
+    let store = ObjectStore::open(device, options).await.unwrap();
+    // Chunks of the index stay.
+    assert!(empty - store.free_bytes() <= 2 << 20, "{} bytes are lost", empty - store.free_bytes());
+    store.close().await.unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_does_what_the_model_does(steps in steps(), write_back: bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(check(steps, write_back));
+    }
+}
