@@ -40,7 +40,7 @@ impl Index {
     ///
     /// A quick-repair commit stores which pages are free, so that an opening after a crash scans
     /// nothing.
-    pub(crate) fn commit<'a>(
+    pub(crate) fn apply<'a>(
         &self,
         changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     ) -> Result<(), StoreError> {

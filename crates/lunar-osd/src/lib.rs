@@ -6,14 +6,14 @@
 //!
 //! ```
 //! use lunar_block::MemoryDevice;
-//! use lunar_osd::{FormatOptions, ObjectStore, OpenOptions};
+//! use lunar_osd::{FormatOptions, ObjectStore, StoreOptions};
 //! use std::sync::Arc;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = Arc::new(MemoryDevice::new(32 << 20, 512, 4096)?);
 //! ObjectStore::format(device.clone(), FormatOptions::default()).await?;
-//! let store = ObjectStore::open(device, OpenOptions::default()).await?;
+//! let store = ObjectStore::open(device, StoreOptions::default()).await?;
 //! let partition = store.create_partition(None).await?;
 //! let object = store.create(partition, None).await?;
 //! store.write(object, 3, b"data".as_slice().into()).await?;
@@ -27,13 +27,15 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `store` | [`ObjectStore`]: the interface; its thread, which plans commands and commits groups |
-//! | `store/plan` | a command as changes of rows and as data, without effect until it is committed |
+//! | `store` | [`ObjectStore`]: the interface, and the state shared with readers |
+//! | `store/commit` | the thread of a store, which commits commands in groups |
+//! | `store/plan` | a command as changes of rows and as data, without effect until committed |
 //! | `store/read` | reads, beside the thread |
-//! | `store/checkpoint` | the rows since the last checkpoint move into the index, and the log is reused |
-//! | `store/recovery` | opening: the index, then the records of the log |
+//! | `store/log` | the ring of records |
+//! | `store/checkpoint` | changed rows move into the index, and the log is reused |
+//! | `store/recovery` | format, and opening: the index, then the records of the log |
 //! | `object_map` | objects, attributes and extents as rows |
-//! | `index` | rows: those since the checkpoint in memory, the others in redb on chunks of the device |
+//! | `index` | rows: changed ones in memory, the others in redb on chunks of the device |
 //! | `allocator` | free blocks |
 //! | `format` | bytes on the device: superblock, records, rows |
 //!
@@ -55,5 +57,5 @@ pub use error::StoreError;
 pub use id::{AttributeId, FIRST_ID, ObjectId};
 pub use store::{
     ATTRIBUTE_BYTES_MAX, FormatOptions, ObjectCommand, ObjectCommandResult, ObjectStore,
-    OpenOptions,
+    StoreOptions,
 };

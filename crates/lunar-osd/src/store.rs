@@ -34,7 +34,7 @@ pub struct FormatOptions {
 
 /// Choices for the use of a store.
 #[derive(Clone, Copy, Debug)]
-pub struct OpenOptions {
+pub struct StoreOptions {
     /// True when commands are acknowledged before they are durable. A command is whole or absent
     /// after a power cut then, until a [`flush`](ObjectStore::flush).
     pub write_back: bool,
@@ -42,7 +42,7 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
 }
 
-impl Default for OpenOptions {
+impl Default for StoreOptions {
     fn default() -> Self {
         Self { write_back: false, cache_bytes: 64 << 20 }
     }
@@ -241,7 +241,7 @@ impl ObjectStore {
     /// `NotAStore`, `Damaged`, `Device`, `Index`.
     pub async fn open(
         device: Arc<dyn BlockDevice>,
-        options: OpenOptions,
+        options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let io = BlockIo::new(device);
         let (shared, committer) = blocking(move || recovery::open(io, options.cache_bytes)).await?;

@@ -75,16 +75,56 @@ impl RowKey {
     }
 }
 
-/// Declares a row whose value is a sequence of numbers.
-macro_rules! number_row {
-    ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $kind:ty),+ $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-        pub(crate) struct $name {
-            $($(#[$field_meta])* pub(crate) $field: $kind),+
-        }
+/// The first record of the log that the index does not contain.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct LogPosition {
+    /// Number of the record.
+    pub(crate) number: u64,
+    /// Its block in the log.
+    pub(crate) block: u64,
+    /// Number of the opening that writes it.
+    pub(crate) opening: u64,
+}
 
-        impl $name {
+/// Counters of the store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RootRow {
+    pub(crate) next_partition: u64,
+    pub(crate) next_serial: u64,
+}
+
+/// A partition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct PartitionRow {
+    /// Number under which its attributes are stored.
+    pub(crate) serial: u64,
+    pub(crate) next_object: u64,
+}
+
+/// An object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ObjectRow {
+    /// Number under which its attributes and extents are stored; never used again.
+    pub(crate) serial: u64,
+    /// Logical length in bytes.
+    pub(crate) length: u64,
+}
+
+/// Bytes of an object in a blob.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ExtentRow {
+    /// First block of the blob.
+    pub(crate) blob: u64,
+    /// First byte in the blob.
+    pub(crate) start: u32,
+    /// Number of bytes.
+    pub(crate) len: u32,
+}
+
+/// Encodes and decodes rows that are sequences of numbers.
+macro_rules! number_rows {
+    ($($row:ident { $($field:ident: $kind:ty),+ })+) => {
+        $(impl $row {
             pub(crate) fn encode(self) -> Bytes {
                 let mut out = Vec::new();
                 $(out.put_slice(&self.$field.to_be_bytes());)+
@@ -100,59 +140,16 @@ macro_rules! number_row {
                 )+
                 bytes.is_empty().then_some(Self { $($field),+ })
             }
-        }
+        })+
     };
 }
 
-number_row! {
-    /// The first record of the log that the index does not contain.
-    LogPosition {
-        /// Number of the record.
-        number: u64,
-        /// Its block in the log.
-        block: u64,
-        /// Number of the opening that writes it.
-        opening: u64,
-    }
-}
-
-number_row! {
-    /// Counters of the store.
-    RootRow {
-        next_partition: u64,
-        next_serial: u64,
-    }
-}
-
-number_row! {
-    /// A partition.
-    PartitionRow {
-        /// Number under which its attributes are stored.
-        serial: u64,
-        next_object: u64,
-    }
-}
-
-number_row! {
-    /// An object.
-    ObjectRow {
-        /// Number under which its attributes and extents are stored; never used again.
-        serial: u64,
-        /// Logical length in bytes.
-        length: u64,
-    }
-}
-
-number_row! {
-    /// Bytes of an object in a blob.
-    ExtentRow {
-        /// First block of the blob.
-        blob: u64,
-        /// First byte in the blob.
-        start: u32,
-        /// Number of bytes.
-        len: u32,
-    }
+number_rows! {
+    LogPosition { number: u64, block: u64, opening: u64 }
+    RootRow { next_partition: u64, next_serial: u64 }
+    PartitionRow { serial: u64, next_object: u64 }
+    ObjectRow { serial: u64, length: u64 }
+    ExtentRow { blob: u64, start: u32, len: u32 }
 }
 
 impl ExtentRow {

@@ -54,7 +54,7 @@ impl Committer {
         let changes = state.rows.iter().map(|(key, value)| (&key[..], value.as_deref()));
         let others = others.iter().map(|(key, value)| (&key[..], Some(&value[..])));
         // The first of the two flushes of the commit also makes the data durable.
-        self.shared.index()?.commit(changes.chain(others))?;
+        self.shared.index()?.apply(changes.chain(others))?;
         drop(state);
         *self.shared.state_mut() = CommittedState::default();
         self.shared.allocator().clear_dirty();

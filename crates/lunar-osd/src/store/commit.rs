@@ -31,12 +31,16 @@ pub(super) struct Committer {
     pub(super) stopped: Option<Arc<str>>,
 }
 
+/// The caller of a job and the results that it gets if the group is committed.
+type WaitingCaller =
+    (oneshot::Sender<JobResult<Vec<ObjectCommandResult>>>, Vec<ObjectCommandResult>);
+
 /// Commands that were planned together, and those who wait for them.
 #[derive(Default)]
 struct PlannedGroup {
     changes: PlannedChanges,
     durable: bool,
-    waiting: Vec<(oneshot::Sender<JobResult<Vec<ObjectCommandResult>>>, Vec<ObjectCommandResult>)>,
+    waiting: Vec<WaitingCaller>,
     /// True if the next command found no space.
     is_full: bool,
 }
@@ -98,10 +102,8 @@ impl Committer {
 
     fn commit_group(&mut self, pending: &mut VecDeque<StoreJob>) {
         let mut group = PlannedGroup::default();
-        let mut result = self.plan_group(pending, &mut group);
-        if result.is_ok() {
-            result = self.commit(group.changes, group.durable);
-        }
+        self.plan_group(pending, &mut group);
+        let result = self.log_changes(group.changes, group.durable);
         for (done, results) in group.waiting {
             reply(done, result.clone().map(|()| results));
         }
@@ -117,11 +119,7 @@ impl Committer {
     }
 
     /// Plans the commands at the front of the queue, as many as fit a record.
-    fn plan_group(
-        &self,
-        pending: &mut VecDeque<StoreJob>,
-        group: &mut PlannedGroup,
-    ) -> Result<(), StoreError> {
+    fn plan_group(&self, pending: &mut VecDeque<StoreJob>, group: &mut PlannedGroup) {
         let bytes_max = self.log.payload_bytes_max();
         let state = self.shared.state();
         let view = self.check().and_then(|()| self.shared.index()?.rows());
@@ -155,14 +153,13 @@ impl Committer {
                 Err(error) => reply(job.done, Err(error)),
             }
         }
-        Ok(())
     }
 
     /// Removes some rows of removed objects.
     fn reclaim(&mut self) {
         let planned = self.plan_reclaim();
         self.has_removed = match planned {
-            Ok((found, changes)) => self.commit(changes, false).is_ok() && found,
+            Ok((found, changes)) => self.log_changes(changes, false).is_ok() && found,
             Err(_) => false,
         };
         self.checkpoint_if_due();
@@ -193,11 +190,11 @@ impl Committer {
     }
 
     /// Writes the record of `changes`, flushes if they are to be durable, and shows them.
-    fn commit(&mut self, changes: PlannedChanges, durable: bool) -> Result<(), StoreError> {
+    fn log_changes(&mut self, changes: PlannedChanges, durable: bool) -> Result<(), StoreError> {
         if changes.rows.bytes() > 0 {
             let record = self.log.encode(&log_group(&changes));
-            // A checkpoint before each group has made room for the longest record. Here it would be
-            // wrong: it would store the blocks of the group as used, before the group is in the log.
+            // Earlier checkpoints have made room for the longest record. A checkpoint here would
+            // store the blocks of the group as used, before the group is in the log.
             let has_room = self.log.has_room(&record);
             let room = has_room.then_some(()).ok_or(StoreError::CommandTooLarge(record.len()));
             if let Err(error) = self.check().and(room) {

@@ -35,7 +35,7 @@ pub(super) fn format(io: &BlockIo, options: FormatOptions) -> Result<(), StoreEr
     let allocator = Arc::new(Mutex::new(allocator_of(&superblock)));
     let index = Index::open(ChunkFile::new(io.clone(), allocator, superblock), 1 << 20)?;
     let position = LogPosition { number: 1, block: 0, opening: 1 }.encode();
-    index.commit([(&RowKey::LogPosition.encode()[..], Some(&position[..]))].into_iter())
+    index.apply([(&RowKey::LogPosition.encode()[..], Some(&position[..]))].into_iter())
 }
 
 /// Returns the allocator with the fixed areas and the chunks of the index.

@@ -4,7 +4,7 @@ use crate::model::data;
 use lunar_block::MemoryDevice;
 use lunar_osd::{
     AttributeId, FIRST_ID, FormatOptions, ObjectCommand, ObjectCommandResult, ObjectId,
-    ObjectStore, OpenOptions, StoreError,
+    ObjectStore, StoreError, StoreOptions,
 };
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ async fn store() -> (Device, ObjectStore) {
 }
 
 async fn open(device: &Device) -> ObjectStore {
-    ObjectStore::open(device.clone(), OpenOptions::default()).await.unwrap()
+    ObjectStore::open(device.clone(), StoreOptions::default()).await.unwrap()
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn a_full_store_takes_data_again_after_a_removal() {
 async fn commands_of_many_callers_share_flushes() {
     let device = crate::device::RecordingDevice::new(vec![0; 16 << 20]);
     ObjectStore::format(device.clone(), FormatOptions::default()).await.unwrap();
-    let store = ObjectStore::open(device.clone(), OpenOptions::default()).await.unwrap();
+    let store = ObjectStore::open(device.clone(), StoreOptions::default()).await.unwrap();
     let partition = store.create_partition(None).await.unwrap();
     let count = |device: &crate::device::RecordingDevice| {
         let is_flush = |event: &&_| matches!(event, crate::device::DiskEvent::Flush);
@@ -140,4 +140,30 @@ async fn commands_of_many_callers_share_flushes() {
     ids.sort_unstable();
     assert_eq!(store.list(partition, 0, 1000).await.unwrap(), ids);
     store.close().await.unwrap();
+}
+
+/// Blocks that a reader still reads are not used again, also not after checkpoints.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_see_whole_writes_while_blocks_are_used_again() {
+    let (_, store) = store().await;
+    let store = Arc::new(store);
+    let partition = store.create_partition(None).await.unwrap();
+    let object = store.create(partition, None).await.unwrap();
+    store.write(object, 0, data(0, 400_000)).await.unwrap();
+    let writer = Arc::clone(&store);
+    let writing = tokio::spawn(async move {
+        for round in 1..80 {
+            writer.write(object, 0, data(round, 400_000)).await.unwrap();
+            if round % 5 == 0 {
+                writer.checkpoint().await.unwrap();
+            }
+        }
+    });
+    let mut last = 0;
+    while last < 79 {
+        let found = store.read(object, 0, 400_000).await.unwrap();
+        let round = (last..80).find(|round| found == data(*round, 400_000));
+        last = round.expect("a write in part, or an earlier one");
+    }
+    writing.await.unwrap();
 }

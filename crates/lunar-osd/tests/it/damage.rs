@@ -2,12 +2,12 @@
 
 use crate::device::RecordingDevice;
 use crate::model::{contents, data};
-use lunar_osd::{AttributeId, FormatOptions, ObjectStore, OpenOptions, StoreError};
+use lunar_osd::{AttributeId, FormatOptions, ObjectStore, StoreError, StoreOptions};
 
 async fn image_with_objects() -> Vec<u8> {
     let device = RecordingDevice::new(vec![0; 8 << 20]);
     ObjectStore::format(device.clone(), FormatOptions::default()).await.unwrap();
-    let store = ObjectStore::open(device.clone(), OpenOptions::default()).await.unwrap();
+    let store = ObjectStore::open(device.clone(), StoreOptions::default()).await.unwrap();
     let partition = store.create_partition(None).await.unwrap();
     for n in 0..20 {
         let object = store.create(partition, None).await.unwrap();
@@ -27,7 +27,7 @@ async fn flipped_bits_give_errors_or_the_old_contents() {
     let image = image_with_objects().await;
     let open = |image| async {
         let device = RecordingDevice::new(image);
-        let store = ObjectStore::open(device, OpenOptions::default()).await?;
+        let store = ObjectStore::open(device, StoreOptions::default()).await?;
         let found = contents(&store).await?;
         store.close().await?;
         Ok::<_, StoreError>(found)
@@ -63,7 +63,7 @@ async fn flipped_bits_give_errors_or_the_old_contents() {
 async fn a_flipped_bit_of_data_is_an_error_and_never_data() {
     let device = RecordingDevice::new(vec![0; 8 << 20]);
     ObjectStore::format(device.clone(), FormatOptions::default()).await.unwrap();
-    let store = ObjectStore::open(device.clone(), OpenOptions::default()).await.unwrap();
+    let store = ObjectStore::open(device.clone(), StoreOptions::default()).await.unwrap();
     let partition = store.create_partition(None).await.unwrap();
     let object = store.create(partition, None).await.unwrap();
     let bytes = data(77, 100_000);
@@ -85,7 +85,7 @@ async fn a_flipped_bit_of_data_is_an_error_and_never_data() {
 async fn other_bytes_are_no_store() {
     for bytes in [vec![0; 8 << 20], vec![0xff; 8 << 20], vec![0; 4096]] {
         let device = RecordingDevice::new(bytes);
-        let opened = ObjectStore::open(device.clone(), OpenOptions::default()).await;
+        let opened = ObjectStore::open(device.clone(), StoreOptions::default()).await;
         assert!(matches!(opened, Err(StoreError::NotAStore(_))));
     }
     let small = RecordingDevice::new(vec![0; 1 << 20]);

@@ -1,4 +1,5 @@
 //! Tests of the object store through its interface.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
 
 mod basics;
 mod crash;

@@ -2,7 +2,7 @@
 
 use crate::model::{ModelStore, commands, contents, first_commands};
 use lunar_block::MemoryDevice;
-use lunar_osd::{FormatOptions, ObjectCommand, ObjectStore, OpenOptions};
+use lunar_osd::{FormatOptions, ObjectCommand, ObjectStore, StoreOptions};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn steps() -> impl Strategy<Value = Vec<StoreStep>> {
 async fn check(steps: Vec<StoreStep>, write_back: bool) {
     let device = Arc::new(MemoryDevice::new(16 << 20, 512, 4096).unwrap());
     ObjectStore::format(device.clone(), FormatOptions::default()).await.unwrap();
-    let options = OpenOptions { write_back, cache_bytes: 1 << 20 };
+    let options = StoreOptions { write_back, cache_bytes: 1 << 20 };
     let mut store = ObjectStore::open(device.clone(), options).await.unwrap();
     let empty = store.free_bytes();
     let mut model = ModelStore::default();
