@@ -290,7 +290,15 @@ impl<'a> ObjectMap<'a> {
     }
 
     /// Makes `range` a hole.
-    pub(crate) fn unmap(&mut self, serial: u64, range: Range<u64>) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// `CommandTooLarge` when the changes exceed `bytes_max`.
+    pub(crate) fn unmap(
+        &mut self,
+        serial: u64,
+        range: Range<u64>,
+        bytes_max: usize,
+    ) -> Result<(), StoreError> {
         while let Some(extent) = self.overlapping(serial, &range)? {
             self.rows.put(RowKey::Extent(serial, extent.offset), None);
             let sides = [extent.offset..range.start, range.end..extent.end()];
@@ -304,8 +312,16 @@ impl<'a> ObjectMap<'a> {
                 2 => self.reference(extent.row.blob)?,
                 _ => {}
             }
+            self.check_size(bytes_max)?;
         }
         Ok(())
+    }
+
+    fn check_size(&self, bytes_max: usize) -> Result<(), StoreError> {
+        match self.rows.changed_bytes() {
+            bytes if bytes > bytes_max => Err(StoreError::CommandTooLarge(bytes)),
+            _ => Ok(()),
+        }
     }
 
     /// Moves all extents from `from` on by `distance` bytes to the front, over a hole.
@@ -321,9 +337,7 @@ impl<'a> ObjectMap<'a> {
             next = extent.offset + 1;
             self.rows.put(RowKey::Extent(serial, extent.offset), None);
             self.put_extent(serial, MappedExtent { offset: extent.offset - distance, ..extent });
-            if self.rows.changed_bytes() > bytes_max {
-                return Err(StoreError::CommandTooLarge(self.rows.changed_bytes()));
-            }
+            self.check_size(bytes_max)?;
         }
         Ok(())
     }

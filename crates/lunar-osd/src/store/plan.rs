@@ -152,7 +152,7 @@ impl<'a> CommandPlanner<'a> {
         let (head, tail) = bytes.split_at_mut((range.end - start) as usize);
         self.read(row.serial, range.end..end, tail)?;
         head[(range.start - start) as usize..].copy_from_slice(data);
-        self.map.unmap(row.serial, start..end)?;
+        self.map.unmap(row.serial, start..end, self.bytes_max)?;
         let is_deferred = data.len() <= RECORD_DATA_BYTES_MAX;
         self.write_blobs(row.serial, start, bytes, is_deferred)?;
         row.length = row.length.max(range.end);
@@ -217,7 +217,7 @@ impl<'a> CommandPlanner<'a> {
     fn clear(&mut self, object: ObjectId, offset: u64, len: u64) -> Result<(), StoreError> {
         let mut row = self.map.object(object)?;
         let range = range_of(offset, len)?;
-        self.map.unmap(row.serial, range.clone())?;
+        self.map.unmap(row.serial, range.clone(), self.bytes_max)?;
         if !range.is_empty() {
             row.length = row.length.max(range.end);
             self.map.put_object(object, row);
@@ -231,7 +231,7 @@ impl<'a> CommandPlanner<'a> {
             return Err(StoreError::OutOfRange { offset, len });
         }
         let end = offset.saturating_add(len).min(row.length);
-        self.map.unmap(row.serial, offset..end)?;
+        self.map.unmap(row.serial, offset..end, self.bytes_max)?;
         let distance = end - offset;
         if distance > 0 {
             self.map.shift(row.serial, end, distance, self.bytes_max)?;
@@ -244,7 +244,7 @@ impl<'a> CommandPlanner<'a> {
     fn set_length(&mut self, object: ObjectId, length: u64) -> Result<(), StoreError> {
         let mut row = self.map.object(object)?;
         range_of(length, 0)?;
-        self.map.unmap(row.serial, length..row.length.max(length))?;
+        self.map.unmap(row.serial, length..row.length.max(length), self.bytes_max)?;
         row.length = length;
         self.map.put_object(object, row);
         Ok(())
