@@ -3,7 +3,9 @@
 //! `cargo run --release -p lunar-osd --example store_cost -- FILE OBJECTS`
 
 use lunar_block::{BlockDevice, BlockRange, FileDevice, FileOptions};
-use lunar_osd::{AttributeId, FormatOptions, ObjectCommand, ObjectId, ObjectStore, StoreOptions};
+use lunar_osd::{
+    AttributeId, ChangeOptions, FormatOptions, ObjectCommand, ObjectId, ObjectStore, StoreOptions,
+};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
@@ -90,7 +92,7 @@ async fn fill(store: &ObjectStore, partition: u64, objects: u64) -> Outcome<()> 
                 commands.push(ObjectCommand::SetAttribute { owner: object, id, value });
             }
         }
-        store.execute(commands, false).await?;
+        store.execute(commands, ChangeOptions::default()).await?;
         if (done + 16) % (objects / 10).next_multiple_of(16) == 0 {
             let seconds = began.elapsed().as_secs_f64();
             println!("{} objects: {:.0}/s", done + 16, objects as f64 / 10.0 / seconds);

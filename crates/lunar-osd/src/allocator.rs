@@ -12,15 +12,19 @@ const PAGE_WORDS: usize = (PAGE_BLOCKS / 64) as usize;
 /// A bitmap of used blocks.
 ///
 /// Freed blocks stay used until the next checkpoint: records of the log before it may refer to
-/// them.
+/// them. A reserve at the end takes metadata only, when no other blocks are left, so that objects
+/// can be removed from a full store.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     /// A bit for each block; set if the block is used.
     words: Vec<u64>,
     block_count: u64,
-    free: u64,
     /// Blocks that only metadata may take.
-    reserve: u64,
+    reserve: Range<u64>,
+    /// Number of free blocks outside the reserve.
+    free: u64,
+    /// Number of free blocks in the reserve.
+    free_reserve: u64,
     /// The search starts here.
     next: u64,
     /// Pages that changed since the last checkpoint.
@@ -29,15 +33,27 @@ pub(crate) struct Allocator {
 
 impl Allocator {
     /// Creates a bitmap of free blocks.
-    pub(crate) fn new(block_count: u64) -> Self {
+    pub(crate) fn new(block_count: u64, reserve: Range<u64>) -> Self {
         let words = vec![0; block_count.div_ceil(64) as usize];
-        let reserve = block_count / 32;
-        Self { words, block_count, free: block_count, reserve, next: 0, dirty: BTreeSet::new() }
+        let free_reserve = reserve.end - reserve.start;
+        let free = block_count - free_reserve;
+        Self { words, block_count, reserve, free, free_reserve, next: 0, dirty: BTreeSet::new() }
     }
 
     /// Returns the number of free blocks, apart from the reserve.
     pub(crate) fn free_blocks(&self) -> u64 {
-        self.free.saturating_sub(self.reserve)
+        self.free
+    }
+
+    /// Returns the number of free blocks with those of the reserve.
+    pub(crate) fn all_free_blocks(&self) -> u64 {
+        self.free + self.free_reserve
+    }
+
+    /// Returns true if the metadata has taken half of its reserve, and `count` blocks are not free
+    /// elsewhere: then nothing may be added.
+    pub(crate) fn is_metadata_short(&self, count: u64) -> bool {
+        self.free < count && self.free_reserve < (self.reserve.end - self.reserve.start) / 2
     }
 
     fn is_used(&self, block: u64) -> bool {
@@ -47,49 +63,51 @@ impl Allocator {
     fn set(&mut self, block: u64, used: bool) {
         let bit = 1 << (block % 64);
         let word = &mut self.words[(block / 64) as usize];
+        let free =
+            if self.reserve.contains(&block) { &mut self.free_reserve } else { &mut self.free };
         match used {
-            true => *word |= bit,
-            false => *word &= !bit,
+            true => (*word, *free) = (*word | bit, *free - 1),
+            false => (*word, *free) = (*word & !bit, *free + 1),
         }
         self.dirty.insert(block / PAGE_BLOCKS);
     }
 
     /// Takes up to `count` consecutive blocks for data, as many as are found together.
     pub(crate) fn allocate(&mut self, count: u64) -> Option<Range<u64>> {
-        let count = count.min(self.free_blocks());
-        self.take_run(count)
+        let run = self.longest_run(count.min(self.free));
+        self.take(run)
     }
 
-    /// Takes `count` consecutive blocks for metadata, also from the reserve.
+    /// Takes `count` consecutive blocks for metadata, from the reserve if there are no others.
     pub(crate) fn allocate_metadata(&mut self, count: u64) -> Option<Range<u64>> {
-        let run = self.take_run(count)?;
-        if run.end - run.start < count {
-            self.free(run);
-            return None;
-        }
-        Some(run)
+        let is_long = |run: &Range<u64>| run.end - run.start == count;
+        let run = Some(self.longest_run(count)).filter(is_long);
+        let run = run.or_else(|| Some(self.find(self.reserve.clone(), count)).filter(is_long))?;
+        self.take(run)
     }
 
-    /// Takes the first run of `count` blocks from the last place on, or else the longest run.
-    fn take_run(&mut self, count: u64) -> Option<Range<u64>> {
-        if count == 0 {
-            return None;
-        }
-        let first = self.find(self.next..self.block_count, count);
-        let run = match first.end - first.start < count {
-            true => {
-                let other = self.find(0..self.block_count, count);
-                if other.end - other.start > first.end - first.start { other } else { first }
-            }
-            false => first,
-        };
+    fn take(&mut self, run: Range<u64>) -> Option<Range<u64>> {
         if run.is_empty() {
             return None;
         }
-        self.next = run.end % self.block_count;
+        if !self.reserve.contains(&run.start) {
+            self.next = run.end % self.reserve.start.max(1);
+        }
         run.clone().for_each(|block| self.set(block, true));
-        self.free -= run.end - run.start;
         Some(run)
+    }
+
+    /// Returns the first run of `count` blocks from the last position on, or else the longest run.
+    fn longest_run(&self, count: u64) -> Range<u64> {
+        if count == 0 {
+            return 0..0;
+        }
+        let first = self.find(self.next..self.reserve.start, count);
+        if first.end - first.start == count {
+            return first;
+        }
+        let other = self.find(0..self.reserve.start, count);
+        if other.end - other.start > first.end - first.start { other } else { first }
     }
 
     /// Finds the first free run of `count` blocks in `range`, or else the longest one.
@@ -121,7 +139,6 @@ impl Allocator {
         if !exists || range.clone().any(|block| self.is_used(block)) {
             return false;
         }
-        self.free -= range.end - range.start;
         range.for_each(|block| self.set(block, true));
         true
     }
@@ -130,7 +147,6 @@ impl Allocator {
     pub(crate) fn reserve(&mut self, range: Range<u64>) {
         for block in range.start..range.end.min(self.block_count) {
             if !self.is_used(block) {
-                self.free -= 1;
                 self.set(block, true);
             }
         }
@@ -140,16 +156,41 @@ impl Allocator {
     pub(crate) fn free(&mut self, range: Range<u64>) {
         for block in range.start..range.end.min(self.block_count) {
             if self.is_used(block) {
-                self.free += 1;
                 self.set(block, false);
             }
         }
     }
 
-    /// Returns the pages that changed, as they are when `freed` is free.
-    pub(crate) fn dirty_pages(&self, freed: &[Range<u64>]) -> Vec<(u64, Vec<u8>)> {
+    /// Returns the free parts of `range`.
+    pub(crate) fn free_runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for block in range.start..range.end.min(self.block_count) {
+            match runs.last_mut() {
+                _ if self.is_used(block) => {}
+                Some(run) if run.end == block => run.end += 1,
+                _ => runs.push(block..block + 1),
+            }
+        }
+        runs
+    }
+
+    /// Returns the runs of blocks that are free in one of two bitmaps only.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for block in 0..self.block_count.min(other.block_count) {
+            match runs.last_mut() {
+                _ if self.is_used(block) == other.is_used(block) => {}
+                Some(run) if run.end == block => run.end += 1,
+                _ => runs.push(block..block + 1),
+            }
+        }
+        runs
+    }
+
+    /// Returns the pages that changed since the last call, as they are when `freed` is free.
+    pub(crate) fn take_dirty_pages(&mut self, freed: &[Range<u64>]) -> Vec<(u64, Vec<u8>)> {
         let touched = freed.iter().flat_map(|run| [run.start, run.end - 1]);
-        let mut pages = self.dirty.clone();
+        let mut pages = std::mem::take(&mut self.dirty);
         pages.extend(touched.map(|block| block / PAGE_BLOCKS));
         let mut freed = freed.to_vec();
         freed.sort_by_key(|run| run.start);
@@ -186,11 +227,6 @@ impl Allocator {
         }
         true
     }
-
-    /// Forgets the changes: a checkpoint has stored them.
-    pub(crate) fn clear_dirty(&mut self) {
-        self.dirty.clear();
-    }
 }
 
 #[cfg(test)]
@@ -199,13 +235,14 @@ mod tests {
 
     #[test]
     fn runs_are_found_across_words_and_after_a_wrap() {
-        let mut allocator = Allocator::new(3 * 64 + 5);
-        allocator.reserve = 0;
+        let mut allocator = Allocator::new(3 * 64 + 5, 0..0);
+        allocator.reserve = 197..197;
         assert!(allocator.claim(0..60));
         assert_eq!(allocator.allocate(10), Some(60..70));
         assert_eq!(allocator.allocate(1000), Some(70..197));
         assert_eq!(allocator.allocate(1), None);
         allocator.free(3..9);
+        assert_eq!(allocator.free_runs(0..197), [3..9]);
         assert_eq!(allocator.allocate(100), Some(3..9));
         assert!(!allocator.claim(8..9));
         assert!(!allocator.claim(190..198));
@@ -213,27 +250,36 @@ mod tests {
 
     #[test]
     fn data_leaves_the_reserve_to_metadata() {
-        let mut allocator = Allocator::new(320);
-        assert_eq!(allocator.allocate(320), Some(0..310));
+        let mut allocator = Allocator::new(320, 310..320);
+        assert_eq!(allocator.allocate_metadata(10), Some(0..10));
+        assert_eq!(allocator.allocate(320), Some(10..310));
         assert_eq!(allocator.allocate(1), None);
         assert_eq!(allocator.allocate_metadata(11), None);
-        assert_eq!(allocator.allocate_metadata(10), Some(310..320));
+        assert!(!allocator.is_metadata_short(4));
+        assert_eq!(allocator.allocate_metadata(8), Some(310..318));
+        assert!(allocator.is_metadata_short(4));
+        allocator.free(0..4);
+        assert!(!allocator.is_metadata_short(4));
+        assert_eq!(allocator.allocate_metadata(4), Some(0..4));
+        assert_eq!(allocator.allocate_metadata(2), Some(318..320));
     }
 
     #[test]
     fn pages_return_as_they_were_stored() {
-        let mut allocator = Allocator::new(PAGE_BLOCKS + 100);
+        let mut allocator = Allocator::new(PAGE_BLOCKS + 100, 50..60);
         allocator.claim(5..77);
         allocator.claim(PAGE_BLOCKS - 1..PAGE_BLOCKS + 1);
         let freed = 6..8;
-        let pages = allocator.dirty_pages(std::slice::from_ref(&freed));
+        let pages = allocator.take_dirty_pages(std::slice::from_ref(&freed));
         allocator.free(freed);
-        let mut loaded = Allocator::new(PAGE_BLOCKS + 100);
+        let mut loaded = Allocator::new(PAGE_BLOCKS + 100, 50..60);
         for (page, bytes) in &pages {
             assert!(loaded.load_page(*page, bytes));
         }
         assert_eq!(loaded.words, allocator.words);
         assert_eq!(loaded.free, allocator.free);
+        assert_eq!(loaded.free_reserve, allocator.free_reserve);
+        assert!(allocator.take_dirty_pages(&[6..8]).len() == 1);
         assert!(!loaded.load_page(2, &pages[0].1));
     }
 }

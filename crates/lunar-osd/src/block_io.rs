@@ -3,6 +3,7 @@
 use crate::StoreError;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BufferPool};
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -21,12 +22,15 @@ pub(crate) struct BlockIo {
     pool: BufferPool,
     /// Runs the futures of the device for callers that may block.
     runtime: Handle,
+    /// Losses of the device before the first use.
+    losses: Option<u64>,
 }
 
 impl BlockIo {
     /// Wraps `device`; the caller is in a tokio runtime.
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device, pool: BufferPool::default(), runtime: Handle::current() }
+        let losses = device.cache_losses();
+        Self { device, pool: BufferPool::default(), runtime: Handle::current(), losses }
     }
 
     /// Returns the number of whole blocks of the device.
@@ -57,7 +61,32 @@ impl BlockIo {
     }
 
     /// Makes all earlier writes durable, and waits.
+    ///
+    /// # Errors
+    /// `CacheLost` if the device has lost writes since the store uses it. The flush that failed for
+    /// the loss may have been that of another user of the device, so the count is compared.
     pub(crate) fn flush_blocking(&self) -> Result<(), StoreError> {
-        Ok(self.runtime.block_on(self.device.flush())?)
+        self.runtime.block_on(self.device.flush())?;
+        self.check_losses()
+    }
+
+    /// Refuses to go on after a loss of writes.
+    pub(crate) fn check_losses(&self) -> Result<(), StoreError> {
+        match self.device.cache_losses() == self.losses {
+            true => Ok(()),
+            false => Err(StoreError::CacheLost),
+        }
+    }
+
+    /// Returns true if the device takes back space.
+    pub(crate) fn can_unmap(&self) -> bool {
+        self.device.sparse().is_some()
+    }
+
+    /// Gives the space of blocks back to the device, and waits.
+    pub(crate) fn unmap_blocking(&self, blocks: &Range<u64>) -> Result<(), StoreError> {
+        let Some(sparse) = self.device.sparse() else { return Ok(()) };
+        let range = self.range(blocks.start, blocks.end - blocks.start);
+        Ok(self.runtime.block_on(sparse.unmap(range, false))?)
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of an object store.
 
-use crate::ObjectId;
+use crate::{ObjectId, QuotaKind};
 use std::sync::Arc;
 
 /// A failure of a command, or of the store.
@@ -22,6 +22,28 @@ pub enum StoreError {
     /// The partition contains objects.
     #[error("partition {0:#x} is not empty")]
     PartitionNotEmpty(u64),
+    /// The collection has members.
+    #[error("collection {:#x} of partition {:#x} is not empty", .0.object, .0.partition)]
+    CollectionNotEmpty(ObjectId),
+    /// The command does not suit objects of this kind.
+    #[error("object {:#x} of partition {:#x} is of another kind", .0.object, .0.partition)]
+    WrongObjectKind(ObjectId),
+    /// The partition is a snapshot, which cannot be changed.
+    #[error("partition {0:#x} is a snapshot")]
+    ReadOnlySnapshot(u64),
+    /// The command exceeds a quota.
+    #[error("the quota {quota:?} of {limit} is exceeded")]
+    QuotaExceeded {
+        /// The object, partition or root that has the quota.
+        owner: ObjectId,
+        /// The quota.
+        quota: QuotaKind,
+        /// Its value.
+        limit: u64,
+    },
+    /// The number of a reference to a collection is not from 1 to FFFFFF00h. OSD-2 §7.1.2.
+    #[error("{0} is no number of a reference to a collection")]
+    InvalidNumber(u32),
     /// A byte lies beyond the maximum length of an object, or a range starts beyond its end.
     #[error("bytes from {offset} on, {len} of them, are beyond the range of the object")]
     OutOfRange {
@@ -45,6 +67,10 @@ pub enum StoreError {
     /// The device does not contain a store that this version knows.
     #[error("no object store: {0}")]
     NotAStore(Arc<str>),
+    /// The device has lost writes that no flush had made durable. All commands that were
+    /// acknowledged as durable are kept; the store has to be opened again.
+    #[error("the device has lost writes that were not flushed")]
+    CacheLost,
     /// The device failed.
     #[error(transparent)]
     Device(Arc<lunar_block::Error>),

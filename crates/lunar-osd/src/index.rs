@@ -8,7 +8,7 @@ pub(crate) use overlay::{RowEditor, RowLayers, RowOverlay, damaged};
 
 use crate::StoreError;
 use bytes::Bytes;
-use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition};
 
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 
@@ -62,6 +62,15 @@ impl IndexRows {
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let found = self.0.get(key).map_err(failed)?;
         Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
+    }
+
+    /// Calls `visit` with each row, in the order of the keys.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), StoreError> {
+        for row in self.0.iter().map_err(failed)? {
+            let (key, value) = row.map_err(failed)?;
+            visit(key.value(), value.value());
+        }
+        Ok(())
     }
 
     /// Returns the first row from `from` to `to`, exclusive; with `last` the last one.

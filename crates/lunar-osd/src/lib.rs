@@ -28,16 +28,20 @@
 //! | module | content |
 //! |---|---|
 //! | `store` | [`ObjectStore`]: the interface, and the state shared with readers |
+//! | `store/commands`, `store/methods` | commands as values, and a method for each |
 //! | `store/commit` | the thread of a store, which commits commands in groups |
 //! | `store/plan` | a command as changes of rows and as data, without effect until committed |
 //! | `store/read` | reads, beside the thread |
-//! | `store/log` | the ring of records |
-//! | `store/checkpoint` | changed rows move into the index, and the log is reused |
+//! | `store/checkpoint` | changed rows move into the index while commands go on |
+//! | `store/background` | removal of the rows of removed objects; space for the device |
+//! | `store/partition_copy` | snapshots and clones |
 //! | `store/recovery` | format, and opening: the index, then the records of the log |
-//! | `object_map` | objects, attributes and extents as rows |
+//! | `log` | the ring of records |
+//! | `objects` | the kinds of objects as rows: `directory` (creation, removal), `extents`, `copies` (shared rows), `collections`, `quotas`, `information`, `lists`, `reclaim` |
 //! | `index` | rows: changed ones in memory, the others in redb on chunks of the device |
 //! | `allocator` | free blocks |
-//! | `format` | bytes on the device: superblock, records, rows |
+//! | `check` | verification of a device that is not in use |
+//! | `format` | bytes on the device: superblock, records, keys and rows |
 //!
 //! A command becomes changes of rows, and data. The record of a group of commands, which contains
 //! both, is written to the log; one flush makes the group durable.
@@ -46,16 +50,23 @@
 
 mod allocator;
 mod block_io;
+mod check;
 mod error;
 mod format;
 mod id;
 mod index;
-mod object_map;
+mod information;
+mod log;
+mod objects;
 mod store;
 
+pub use check::{CHECK_PROBLEMS_MAX, CheckProblem, CheckReport, CheckedSum, check};
 pub use error::StoreError;
 pub use id::{AttributeId, FIRST_ID, ObjectId};
+pub use information::{
+    AccessKind, ObjectInformation, ObjectKind, ObjectQuotas, ObjectTimes, PartitionKind, QuotaKind,
+};
 pub use store::{
-    ATTRIBUTE_BYTES_MAX, FormatOptions, ObjectCommand, ObjectCommandResult, ObjectStore,
-    StoreOptions,
+    ATTRIBUTE_BYTES_MAX, ChangeOptions, FormatOptions, ObjectCommand, ObjectCommandResult,
+    ObjectStore, PartitionCopyTarget, StoreOptions,
 };

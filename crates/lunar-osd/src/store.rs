@@ -1,17 +1,22 @@
 //! The object store: its interface, and the state that its thread and readers share.
 
+mod background;
 mod checkpoint;
+mod commands;
 mod commit;
-mod log;
+mod methods;
+mod partition_copy;
 mod plan;
 mod read;
-mod recovery;
+pub(crate) mod recovery;
+
+pub use commands::{ChangeOptions, ObjectCommand, ObjectCommandResult, PartitionCopyTarget};
 
 use crate::allocator::Allocator;
 use crate::block_io::BlockIo;
-use crate::format::{ROW_BYTES_MAX, StoreLayout};
+use crate::format::{AccessedRow, ROW_BYTES_MAX, StoreLayout};
 use crate::index::{Index, RowOverlay};
-use crate::{AttributeId, ObjectId, StoreError};
+use crate::{ObjectId, StoreError};
 use bytes::Bytes;
 use lunar_block::BlockDevice;
 use std::collections::HashMap;
@@ -48,94 +53,21 @@ impl Default for StoreOptions {
     }
 }
 
-/// A change of a store.
-#[derive(Clone, Debug)]
-pub enum ObjectCommand {
-    /// Creates a partition with this id, or with one that the store chooses.
-    CreatePartition(Option<u64>),
-    /// Removes an empty partition.
-    RemovePartition(u64),
-    /// Creates an empty object.
-    Create {
-        /// The partition.
-        partition: u64,
-        /// The id, or none if the store chooses it.
-        id: Option<u64>,
-    },
-    /// Removes an object with its attributes.
-    Remove(ObjectId),
-    /// Writes bytes; the object grows if they end beyond its end.
-    Write {
-        /// The object.
-        object: ObjectId,
-        /// First byte.
-        offset: u64,
-        /// The bytes.
-        data: Bytes,
-    },
-    /// Writes bytes at the end of the object.
-    Append {
-        /// The object.
-        object: ObjectId,
-        /// The bytes.
-        data: Bytes,
-    },
-    /// Makes bytes zero; the object grows if they end beyond its end.
-    Clear {
-        /// The object.
-        object: ObjectId,
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        len: u64,
-    },
-    /// Removes bytes; those behind them move to the front.
-    Punch {
-        /// The object.
-        object: ObjectId,
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        len: u64,
-    },
-    /// Sets the logical length: truncates the object, or lets it grow by zeroes.
-    SetLength {
-        /// The object.
-        object: ObjectId,
-        /// The new length.
-        length: u64,
-    },
-    /// Sets an attribute, or removes it.
-    SetAttribute {
-        /// The object, partition or root.
-        owner: ObjectId,
-        /// The attribute.
-        id: AttributeId,
-        /// The value, or none to remove the attribute.
-        value: Option<Bytes>,
-    },
-}
-
-/// The result of a command.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ObjectCommandResult {
-    /// The command has no other result.
-    Done,
-    /// The id of the new partition.
-    Partition(u64),
-    /// The name of the new object.
-    Object(ObjectId),
-    /// The first byte of the appended bytes.
-    Offset(u64),
-}
-
 type JobResult<T> = Result<T, StoreError>;
 
 /// Work for the thread of a store.
 enum StoreJob {
     Execute(ChangeJob),
+    CopyPartition {
+        source: u64,
+        target: PartitionCopyTarget,
+        options: ChangeOptions,
+        done: oneshot::Sender<JobResult<u64>>,
+    },
     Flush(oneshot::Sender<JobResult<()>>),
     Checkpoint(oneshot::Sender<JobResult<()>>),
+    /// A checkpoint has ended.
+    CheckpointDone,
     Reclaim(oneshot::Sender<JobResult<bool>>),
     Close(oneshot::Sender<JobResult<()>>),
 }
@@ -143,25 +75,57 @@ enum StoreJob {
 /// Commands that are applied as one.
 struct ChangeJob {
     commands: Vec<ObjectCommand>,
-    durable: bool,
-    /// True after space was reclaimed for the commands.
+    options: ChangeOptions,
+    /// True after space was reclaimed, or rows were copied, for the commands.
     is_retry: bool,
     done: oneshot::Sender<JobResult<Vec<ObjectCommandResult>>>,
 }
 
-/// Changes since the last checkpoint.
+/// Changed rows, and the data of blobs that are only in the log.
 #[derive(Debug, Default)]
-struct CommittedState {
+struct ChangedRows {
     rows: RowOverlay,
-    /// Blobs that are only in the log, by first block; also those that were freed again, for
-    /// readers.
+    /// Blobs by first block; also those that were freed again, for readers.
     deferred: HashMap<u64, Bytes>,
     deferred_bytes: usize,
 }
 
+impl ChangedRows {
+    /// Returns the memory for the changes, about.
+    fn bytes(&self) -> usize {
+        self.rows.bytes().max(self.deferred_bytes)
+    }
+}
+
+/// Changes that the index does not have.
+#[derive(Debug, Default)]
+struct CommittedState {
+    /// Changes since the last checkpoint began.
+    active: ChangedRows,
+    /// Changes that a checkpoint is moving into the index.
+    frozen: Option<Arc<ChangedRows>>,
+}
+
+impl CommittedState {
+    /// Returns the changes, the latest first.
+    fn overlays(&self) -> Vec<&RowOverlay> {
+        let frozen = self.frozen.iter().map(|frozen| &frozen.rows);
+        std::iter::once(&self.active.rows).chain(frozen).collect()
+    }
+
+    /// Returns a blob that is in memory.
+    fn deferred(&self, start: u64) -> Option<&Bytes> {
+        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.deferred.get(&start));
+        self.active.deferred.get(&start).or_else(frozen)
+    }
+}
+
+/// Times of access that are not in the index yet, by serial number.
+type AccessTimes = HashMap<u64, (ObjectId, AccessedRow)>;
+
 /// State that the thread shares with readers.
 #[derive(Debug)]
-struct SharedStore {
+pub(crate) struct SharedStore {
     io: BlockIo,
     layout: StoreLayout,
     allocator: Arc<Mutex<Allocator>>,
@@ -171,22 +135,30 @@ struct SharedStore {
     state: RwLock<CommittedState>,
     /// Held by readers that began since the last checkpoint.
     readers: Mutex<Arc<()>>,
+    accessed: Mutex<AccessTimes>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SharedStore {
-    fn allocator(&self) -> MutexGuard<'_, Allocator> {
-        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn allocator(&self) -> MutexGuard<'_, Allocator> {
+        lock(&self.allocator)
     }
 
-    fn index(&self) -> JobResult<Arc<Index>> {
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        index.clone().ok_or_else(stopped)
+    pub(crate) fn index(&self) -> JobResult<Arc<Index>> {
+        lock(&self.index).clone().ok_or_else(stopped)
     }
 
     /// Ends the use of the index.
-    fn close(&self) {
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner).take();
+    pub(crate) fn close(&self) {
+        let index = lock(&self.index).take();
         drop(index);
+    }
+
+    pub(crate) fn layout(&self) -> StoreLayout {
+        self.layout
     }
 
     fn state(&self) -> RwLockReadGuard<'_, CommittedState> {
@@ -215,7 +187,7 @@ fn stopped() -> StoreError {
 }
 
 /// Runs work that waits for the device.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> JobResult<T> + Send + 'static,
 ) -> JobResult<T> {
     let failed = |_| StoreError::Index("it has failed an internal check".into());
@@ -247,7 +219,8 @@ impl ObjectStore {
         let (shared, committer) = blocking(move || recovery::open(io, options.cache_bytes)).await?;
         let (jobs, queue) = mpsc::channel(QUEUED_JOBS_MAX);
         let thread = std::thread::Builder::new().name("object store".into());
-        let spawned = thread.spawn(move || committer.run(queue));
+        let wake = jobs.downgrade();
+        let spawned = thread.spawn(move || committer.run(queue, wake));
         spawned.map_err(|error| StoreError::index(&error))?;
         Ok(Self { shared, jobs, write_back: options.write_back })
     }
@@ -261,134 +234,47 @@ impl ObjectStore {
         result.await.map_err(|_| stopped())?
     }
 
-    /// Applies `commands` as one: all of them, or none. With `durable` they are on stable storage
-    /// when the future completes.
+    /// Applies `commands` as one: all of them, or none.
     ///
     /// # Errors
     /// Those of the first command that cannot be applied; nothing has changed then.
     pub async fn execute(
         &self,
         commands: Vec<ObjectCommand>,
-        durable: bool,
+        options: ChangeOptions,
     ) -> Result<Vec<ObjectCommandResult>, StoreError> {
-        let job = |done| ChangeJob { commands, durable, is_retry: false, done };
+        let job = |done| ChangeJob { commands, options, is_retry: false, done };
         self.ask(|done| StoreJob::Execute(job(done))).await
     }
 
-    async fn execute_one(&self, command: ObjectCommand) -> JobResult<ObjectCommandResult> {
-        let results = self.execute(vec![command], !self.write_back).await?;
-        results.first().copied().ok_or_else(stopped)
-    }
-
-    /// Creates a partition, and returns its id; the store chooses one if `id` is none.
+    /// Copies a partition as it is, and returns the id of the copy. Objects share their data with
+    /// the copies, so the cost depends on the number of objects and not on their length. Other
+    /// commands wait meanwhile.
+    ///
+    /// After a power cut before the end there is no copy, and an existing target is unchanged.
     ///
     /// # Errors
-    /// `IdInUse`, `InvalidId`, and those of the device.
-    pub async fn create_partition(&self, id: Option<u64>) -> Result<u64, StoreError> {
-        match self.execute_one(ObjectCommand::CreatePartition(id)).await? {
-            ObjectCommandResult::Partition(id) => Ok(id),
-            _ => Err(stopped()),
-        }
-    }
-
-    /// Removes an empty partition.
-    ///
-    /// # Errors
-    /// `NoSuchPartition`, `PartitionNotEmpty`, and those of the device.
-    pub async fn remove_partition(&self, id: u64) -> Result<(), StoreError> {
-        self.execute_one(ObjectCommand::RemovePartition(id)).await.map(drop)
-    }
-
-    /// Creates an empty object; the store chooses the id if `id` is none.
-    ///
-    /// # Errors
-    /// `NoSuchPartition`, `IdInUse`, `InvalidId`, and those of the device.
-    pub async fn create(&self, partition: u64, id: Option<u64>) -> Result<ObjectId, StoreError> {
-        match self.execute_one(ObjectCommand::Create { partition, id }).await? {
-            ObjectCommandResult::Object(id) => Ok(id),
-            _ => Err(stopped()),
-        }
-    }
-
-    /// Removes an object with its attributes. Its space is free after a while.
-    ///
-    /// # Errors
-    /// `NoSuchPartition`, `NoSuchObject`, and those of the device.
-    pub async fn remove(&self, object: ObjectId) -> Result<(), StoreError> {
-        self.execute_one(ObjectCommand::Remove(object)).await.map(drop)
-    }
-
-    /// Writes `data` from byte `offset` on.
-    ///
-    /// # Errors
-    /// `NoSuchPartition`, `NoSuchObject`, `OutOfRange`, `NoSpace`; `Damaged` if the other bytes of
-    /// a block are damaged; those of the device.
-    pub async fn write(
+    /// `NoSuchPartition`, `IdInUse`, `InvalidId`, `NoSpace`; `QuotaExceeded` for the number of
+    /// partitions; `WrongObjectKind` for a target that is the source, and those of the device.
+    pub async fn copy_partition(
         &self,
-        object: ObjectId,
-        offset: u64,
-        data: Bytes,
-    ) -> Result<(), StoreError> {
-        self.execute_one(ObjectCommand::Write { object, offset, data }).await.map(drop)
-    }
-
-    /// Writes `data` at the end of the object, and returns the first byte.
-    ///
-    /// # Errors
-    /// Those of [`write`](Self::write).
-    pub async fn append(&self, object: ObjectId, data: Bytes) -> Result<u64, StoreError> {
-        match self.execute_one(ObjectCommand::Append { object, data }).await? {
-            ObjectCommandResult::Offset(offset) => Ok(offset),
-            _ => Err(stopped()),
-        }
-    }
-
-    /// Makes `len` bytes zero and frees their space.
-    ///
-    /// # Errors
-    /// Those of [`write`](Self::write), and `CommandTooLarge`.
-    pub async fn clear(&self, object: ObjectId, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.execute_one(ObjectCommand::Clear { object, offset, len }).await.map(drop)
-    }
-
-    /// Removes `len` bytes; those behind them move to the front.
-    ///
-    /// # Errors
-    /// `OutOfRange` if `offset` is beyond the end; those of [`clear`](Self::clear).
-    pub async fn punch(&self, object: ObjectId, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.execute_one(ObjectCommand::Punch { object, offset, len }).await.map(drop)
-    }
-
-    /// Sets the logical length.
-    ///
-    /// # Errors
-    /// Those of [`clear`](Self::clear).
-    pub async fn set_length(&self, object: ObjectId, length: u64) -> Result<(), StoreError> {
-        self.execute_one(ObjectCommand::SetLength { object, length }).await.map(drop)
-    }
-
-    /// Sets an attribute of an object, a partition or the root; none removes it.
-    ///
-    /// # Errors
-    /// `NoSuchPartition`, `NoSuchObject`, `AttributeTooLong`, and those of the device.
-    pub async fn set_attribute(
-        &self,
-        owner: ObjectId,
-        id: AttributeId,
-        value: Option<Bytes>,
-    ) -> Result<(), StoreError> {
-        self.execute_one(ObjectCommand::SetAttribute { owner, id, value }).await.map(drop)
+        source: u64,
+        target: PartitionCopyTarget,
+        options: ChangeOptions,
+    ) -> Result<u64, StoreError> {
+        self.ask(|done| StoreJob::CopyPartition { source, target, options, done }).await
     }
 
     /// Makes all acknowledged commands durable.
     ///
     /// # Errors
-    /// Those of the device; the store has stopped then.
+    /// `CacheLost` if the device has lost writes, and those of the device. The store has stopped
+    /// then: all later changes and flushes fail, of whichever caller.
     pub async fn flush(&self) -> Result<(), StoreError> {
         self.ask(StoreJob::Flush).await
     }
 
-    /// Moves all changes into the index, and frees the log.
+    /// Moves all changes into the index, and frees the log. Commands go on meanwhile.
     ///
     /// # Errors
     /// `Device`, `Index`; the store has stopped then.

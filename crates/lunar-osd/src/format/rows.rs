@@ -1,79 +1,12 @@
-//! Rows of the index: keys and values.
+//! Values of the rows of the index.
 
 use crate::block_io::{BLOCK_BYTES, blocks_of};
-use crate::{AttributeId, ObjectId};
 use bytes::{Buf, BufMut, Bytes};
 use std::ops::Range;
 
 /// Maximum length of a run of blocks that is one blob.
 pub(crate) const BLOB_BLOCKS_MAX: u64 = 256;
 pub(crate) const BLOB_BYTES_MAX: u64 = BLOB_BLOCKS_MAX * BLOCK_BYTES;
-
-/// The key of a row. Keys are ordered as their bytes are: by kind, then by their fields.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum RowKey {
-    /// Position of the log at the last checkpoint.
-    LogPosition,
-    /// Counters of the store.
-    Root,
-    /// A partition, by id.
-    Partition(u64),
-    /// An object, by name.
-    Object(ObjectId),
-    /// An attribute of the object with this serial number.
-    Attribute(u64, AttributeId),
-    /// The bytes from an offset on, of the object with this serial number.
-    Extent(u64, u64),
-    /// A blob, by its first block.
-    Blob(u64),
-    /// A removed object, by serial number, whose rows are to be removed.
-    Removed(u64),
-    /// A page of the bitmap of used blocks.
-    BitmapPage(u64),
-}
-
-impl RowKey {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        let (kind, fields): (u8, &[u64]) = match self {
-            Self::LogPosition => (0, &[]),
-            Self::Root => (1, &[]),
-            Self::Partition(id) => (2, &[id]),
-            Self::Object(id) => (3, &[id.partition, id.object]),
-            Self::Attribute(serial, id) => {
-                (4, &[serial, u64::from(id.page) << 32 | u64::from(id.number)])
-            }
-            Self::Extent(serial, offset) => (5, &[serial, offset]),
-            Self::Blob(start) => (6, &[start]),
-            Self::Removed(serial) => (7, &[serial]),
-            Self::BitmapPage(page) => (8, &[page]),
-        };
-        let mut key = Vec::with_capacity(1 + fields.len() * 8);
-        key.put_u8(kind);
-        fields.iter().for_each(|field| key.put_u64(*field));
-        key
-    }
-
-    pub(crate) fn decode(mut key: &[u8]) -> Option<Self> {
-        let kind = key.try_get_u8().ok()?;
-        let mut field = || key.try_get_u64().ok();
-        let decoded = match kind {
-            0 => Self::LogPosition,
-            1 => Self::Root,
-            2 => Self::Partition(field()?),
-            3 => Self::Object(ObjectId::new(field()?, field()?)),
-            4 => {
-                let (serial, id) = (field()?, field()?);
-                Self::Attribute(serial, AttributeId::new((id >> 32) as u32, id as u32))
-            }
-            5 => Self::Extent(field()?, field()?),
-            6 => Self::Blob(field()?),
-            7 => Self::Removed(field()?),
-            8 => Self::BitmapPage(field()?),
-            _ => return None,
-        };
-        key.is_empty().then_some(decoded)
-    }
-}
 
 /// The first record of the log that the index does not contain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -86,28 +19,111 @@ pub(crate) struct LogPosition {
     pub(crate) opening: u64,
 }
 
-/// Counters of the store.
+/// Limits of a partition and of what is created in it; `u64::MAX`: no limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct QuotaFields {
+    /// Length of an object, for new objects.
+    pub(crate) length: u64,
+    /// Capacity of all objects, in bytes.
+    pub(crate) capacity: u64,
+    /// Number of objects and collections.
+    pub(crate) objects: u64,
+    /// Number of collections of an object.
+    pub(crate) memberships: u64,
+}
+
+impl QuotaFields {
+    pub(crate) const NONE: Self =
+        Self { length: u64::MAX, capacity: u64::MAX, objects: u64::MAX, memberships: u64::MAX };
+}
+
+/// Counters and quotas of the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RootRow {
-    pub(crate) next_partition: u64,
+    /// Number under which its partitions and attributes are stored.
+    pub(crate) serial: u64,
     pub(crate) next_serial: u64,
+    pub(crate) next_partition: u64,
+    pub(crate) partitions: u64,
+    /// Maximum number of partitions.
+    pub(crate) partition_quota: u64,
+    /// Quotas of new partitions.
+    pub(crate) quotas: QuotaFields,
+    pub(crate) attributes_modified: u64,
 }
 
 /// A partition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct PartitionRow {
-    /// Number under which its attributes are stored.
+    /// 0: primary, 1: snapshot, 2: clone.
+    pub(crate) kind: u8,
+    /// Number under which its objects are stored.
     pub(crate) serial: u64,
+    /// Number of its set of attributes.
+    pub(crate) attributes: u64,
+    /// The partition of which it is a snapshot or clone, or 0.
+    pub(crate) source: u64,
     pub(crate) next_object: u64,
+    /// Number of objects and collections.
+    pub(crate) objects: u64,
+    /// Capacity of all objects, in bytes.
+    pub(crate) used: u64,
+    pub(crate) quotas: QuotaFields,
+    pub(crate) created: u64,
+    pub(crate) attributes_modified: u64,
+    pub(crate) data_modified: u64,
 }
 
-/// An object.
+/// An object or a collection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ObjectRow {
-    /// Number under which its attributes and extents are stored; never used again.
+    /// 0: user object, 1: collection.
+    pub(crate) kind: u8,
+    /// Number of the object; never used again.
     pub(crate) serial: u64,
+    /// Number of its set of attributes.
+    pub(crate) attributes: u64,
+    /// Number of its extent map.
+    pub(crate) data: u64,
     /// Logical length in bytes.
     pub(crate) length: u64,
+    /// Capacity: the bytes of all blocks of its extents.
+    pub(crate) used: u64,
+    /// Maximum length.
+    pub(crate) quota: u64,
+    pub(crate) created: u64,
+    pub(crate) attributes_modified: u64,
+    pub(crate) data_modified: u64,
+}
+
+/// Number of users of shared rows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct SharedRow {
+    pub(crate) users: u64,
+}
+
+/// The collection to which a reference of an object leads.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct MembershipRow {
+    pub(crate) collection: u64,
+    /// Serial number of the collection. The reference is void if the collection has another one.
+    pub(crate) serial: u64,
+}
+
+/// A member of a collection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct MemberRow {
+    /// Serial number of the object.
+    pub(crate) serial: u64,
+    /// Number of references of the object to the collection.
+    pub(crate) count: u32,
+}
+
+/// Times of access, in milliseconds since 1970; 0: never.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct AccessedRow {
+    pub(crate) attributes: u64,
+    pub(crate) data: u64,
 }
 
 /// Bytes of an object in a blob.
@@ -121,38 +137,102 @@ pub(crate) struct ExtentRow {
     pub(crate) len: u32,
 }
 
-/// Encodes and decodes rows that are sequences of numbers.
-macro_rules! number_rows {
-    ($($row:ident { $($field:ident: $kind:ty),+ })+) => {
+/// A field of a row.
+trait RowField: Sized {
+    fn put(self, out: &mut Vec<u8>);
+    fn take(bytes: &mut &[u8]) -> Option<Self>;
+}
+
+impl RowField for u8 {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_u8(self);
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        bytes.try_get_u8().ok()
+    }
+}
+
+impl RowField for u32 {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_u32(self);
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        bytes.try_get_u32().ok()
+    }
+}
+
+impl RowField for u64 {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_u64(self);
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        bytes.try_get_u64().ok()
+    }
+}
+
+impl RowField for QuotaFields {
+    fn put(self, out: &mut Vec<u8>) {
+        [self.length, self.capacity, self.objects, self.memberships]
+            .into_iter()
+            .for_each(|limit| out.put_u64(limit));
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        let mut next = || bytes.try_get_u64().ok();
+        let (length, capacity) = (next()?, next()?);
+        Some(Self { length, capacity, objects: next()?, memberships: next()? })
+    }
+}
+
+/// Encodes and decodes rows that are sequences of fields.
+macro_rules! field_rows {
+    ($($row:ident { $($field:ident),+ })+) => {
         $(impl $row {
             pub(crate) fn encode(self) -> Bytes {
                 let mut out = Vec::new();
-                $(out.put_slice(&self.$field.to_be_bytes());)+
+                $(self.$field.put(&mut out);)+
                 out.into()
             }
 
-            pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-                let mut bytes = bytes;
-                $(
-                    let (value, rest) = bytes.split_first_chunk()?;
-                    let $field = <$kind>::from_be_bytes(*value);
-                    bytes = rest;
-                )+
+            pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
+                $(let $field = RowField::take(&mut bytes)?;)+
                 bytes.is_empty().then_some(Self { $($field),+ })
             }
         })+
     };
 }
 
-number_rows! {
-    LogPosition { number: u64, block: u64, opening: u64 }
-    RootRow { next_partition: u64, next_serial: u64 }
-    PartitionRow { serial: u64, next_object: u64 }
-    ObjectRow { serial: u64, length: u64 }
-    ExtentRow { blob: u64, start: u32, len: u32 }
+field_rows! {
+    LogPosition { number, block, opening }
+    RootRow {
+        serial, next_serial, next_partition, partitions, partition_quota, quotas,
+        attributes_modified
+    }
+    PartitionRow {
+        kind, serial, attributes, source, next_object, objects, used, quotas, created,
+        attributes_modified, data_modified
+    }
+    ObjectRow {
+        kind, serial, attributes, data, length, used, quota, created, attributes_modified,
+        data_modified
+    }
+    SharedRow { users }
+    MembershipRow { collection, serial }
+    MemberRow { serial, count }
+    AccessedRow { attributes, data }
+    ExtentRow { blob, start, len }
 }
 
 impl ExtentRow {
+    /// Returns the length of the blocks that have the bytes.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let blocks = self.blocks();
+        (blocks.end - blocks.start) * BLOCK_BYTES
+    }
+
     /// Returns the blocks of the blob that have the bytes.
     pub(crate) fn blocks(&self) -> Range<u64> {
         let start = u64::from(self.start);
@@ -209,31 +289,6 @@ impl BlobRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_return_and_others_are_refused() {
-        let id = ObjectId::new(0x10000, u64::MAX);
-        let keys = [
-            RowKey::LogPosition,
-            RowKey::Root,
-            RowKey::Partition(1),
-            RowKey::Object(id),
-            RowKey::Attribute(3, AttributeId::new(u32::MAX, 1)),
-            RowKey::Extent(3, 1 << 62),
-            RowKey::Blob(9),
-            RowKey::Removed(3),
-            RowKey::BitmapPage(0),
-        ];
-        assert!(keys.map(RowKey::encode).is_sorted());
-        for key in keys {
-            let bytes = key.encode();
-            assert_eq!(RowKey::decode(&bytes), Some(key));
-            assert_eq!(RowKey::decode(&[&bytes[..], &[0]].concat()), None);
-        }
-        assert_eq!(RowKey::decode(&[]), None);
-        assert_eq!(RowKey::decode(&[2, 0]), None);
-        assert_eq!(RowKey::decode(&[99]), None);
-    }
 
     #[test]
     fn rows_of_a_wrong_length_are_refused() {

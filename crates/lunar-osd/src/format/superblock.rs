@@ -16,6 +16,8 @@ const HEADER_BYTES: usize = 80;
 const CHUNKS_MAX: usize = (SUPERBLOCK_BLOCKS * BLOCK_BYTES) as usize / 8 - HEADER_BYTES / 8;
 const BLOCKS_MIN: u64 = 2048;
 const LOG_BLOCKS_MIN: u64 = 256;
+/// Maximum length of the reserve for chunks.
+const RESERVE_BLOCKS_MAX: u64 = (1 << 30) / BLOCK_BYTES;
 /// No chunk: this part of the index was never written.
 const NO_CHUNK: u64 = 0;
 
@@ -54,6 +56,13 @@ impl StoreLayout {
     /// Returns the first blocks of the copies of the superblock.
     pub(crate) const fn superblocks(&self) -> [u64; 2] {
         [0, self.block_count - SUPERBLOCK_BLOCKS]
+    }
+
+    /// Returns the part of the data area that only chunks may use.
+    pub(crate) fn reserve(&self) -> Range<u64> {
+        let data = self.data();
+        let wanted = (self.block_count / 32).min(RESERVE_BLOCKS_MAX).max(8 * self.chunk_blocks);
+        data.end - wanted.min((data.end - data.start) / 4)..data.end
     }
 
     /// Returns the blocks that chunks and extents can use.

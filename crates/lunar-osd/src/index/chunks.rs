@@ -62,34 +62,39 @@ impl ChunkFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the checksums of an allocated chunk.
-    fn sums<'a>(
-        &self,
-        state: &'a mut ChunkState,
-        chunk: usize,
-        start: u64,
-    ) -> Result<&'a mut ChunkSums, StoreError> {
-        if !state.sums.contains_key(&chunk) {
+    /// Returns the first block of a chunk, if it is allocated, with its checksums in memory.
+    ///
+    /// No I/O is done under the lock: readers and a checkpoint do not wait for each other's.
+    fn load(&self, chunk: usize) -> Result<Option<u64>, StoreError> {
+        let state = self.lock();
+        let Some(start) = state.superblock.chunks.get(chunk).copied().flatten() else {
+            return Ok(None);
+        };
+        let (is_loaded, count) =
+            (state.sums.contains_key(&chunk), state.superblock.layout.chunk_blocks - 1);
+        drop(state);
+        if !is_loaded {
             let mut block = self.io.read_blocking(start, 1)?;
-            let count = state.superblock.layout.chunk_blocks - 1;
             let sums = (0..count).map(|_| block.get_u32()).collect();
-            state.sums.insert(chunk, ChunkSums { sums, is_changed: false });
+            // Another thread may have loaded and changed them meanwhile.
+            self.lock().sums.entry(chunk).or_insert(ChunkSums { sums, is_changed: false });
         }
-        state.sums.get_mut(&chunk).ok_or(StoreError::NoSpace)
+        Ok(Some(start))
     }
 
-    fn read_part(&self, state: &mut ChunkState, part: &Part) -> Result<Bytes, StoreError> {
+    fn read_part(&self, part: &Part) -> Result<Bytes, StoreError> {
         let count = part.blocks.end - part.blocks.start;
-        let Some(start) = state.superblock.chunks.get(part.chunk).copied().flatten() else {
+        let Some(start) = self.load(part.chunk)? else {
             return Ok(vec![0; (count * BLOCK_BYTES) as usize].into());
         };
-        let sums = &self.sums(state, part.chunk, start)?.sums;
-        let sums = &sums[part.blocks.start as usize..part.blocks.end as usize];
+        let (first, end) = (part.blocks.start as usize, part.blocks.end as usize);
+        let sums = self.lock().sums.get(&part.chunk).map(|found| found.sums[first..end].to_vec());
+        let sums = sums.ok_or(StoreError::NoSpace)?;
         let mut data =
             BytesMut::from(&self.io.read_blocking(start + 1 + part.blocks.start, count)?[..]);
         for (at, (block, want)) in data.chunks_mut(BLOCK_BYTES as usize).zip(sums).enumerate() {
-            let is_first = part.chunk == 0 && part.blocks.start + at as u64 == 0;
-            match *want {
+            let is_first = part.chunk == 0 && first + at == 0;
+            match want {
                 0 => block.fill(0),
                 want if is_first || sum(block) == want => {}
                 _ => {
@@ -102,26 +107,23 @@ impl ChunkFile {
         Ok(data.freeze())
     }
 
-    fn write_part(
-        &self,
-        state: &mut ChunkState,
-        part: &Part,
-        data: Bytes,
-    ) -> Result<(), StoreError> {
-        let start = self.allocated(state, part.chunk)?;
-        let sums = self.sums(state, part.chunk, start)?;
+    fn write_part(&self, part: &Part, data: Bytes) -> Result<(), StoreError> {
+        let start = match self.load(part.chunk)? {
+            Some(start) => start,
+            None => self.allocate(&mut self.lock(), part.chunk)?,
+        };
+        let mut state = self.lock();
+        let sums = state.sums.get_mut(&part.chunk).ok_or(StoreError::NoSpace)?;
         sums.is_changed = true;
         let new = data.chunks(BLOCK_BYTES as usize).map(sum);
         for (old, new) in sums.sums[part.blocks.start as usize..].iter_mut().zip(new) {
             *old = new;
         }
+        drop(state);
         self.io.write_blocking(start + 1 + part.blocks.start, data)
     }
 
-    fn allocated(&self, state: &mut ChunkState, chunk: usize) -> Result<u64, StoreError> {
-        if let Some(start) = state.superblock.chunks.get(chunk).copied().flatten() {
-            return Ok(start);
-        }
+    fn allocate(&self, state: &mut ChunkState, chunk: usize) -> Result<u64, StoreError> {
         let count = state.superblock.layout.chunk_blocks;
         let mut allocator = self.allocator.lock().unwrap_or_else(PoisonError::into_inner);
         let run = allocator.allocate_metadata(count).ok_or(StoreError::NoSpace)?;
@@ -140,19 +142,26 @@ impl ChunkFile {
     fn sync(&self) -> Result<(), StoreError> {
         let mut state = self.lock();
         let ChunkState { superblock, is_changed, sums } = &mut *state;
+        let mut writes = Vec::new();
         for (chunk, sums) in sums.iter_mut().filter(|(_, sums)| sums.is_changed) {
             let Some(Some(start)) = superblock.chunks.get(*chunk) else { continue };
             let mut block: Vec<u8> = sums.sums.iter().flat_map(|sum| sum.to_be_bytes()).collect();
             block.resize(BLOCK_BYTES as usize, 0);
-            self.io.write_blocking(*start, block.into())?;
+            writes.push((*start, block));
             sums.is_changed = false;
         }
-        if *is_changed {
+        let superblock = is_changed.then(|| {
             superblock.generation += 1;
-            superblock.write(&self.io)?;
-            *is_changed = false;
-        }
+            superblock.clone()
+        });
+        *is_changed = false;
         drop(state);
+        for (start, block) in writes {
+            self.io.write_blocking(start, block.into())?;
+        }
+        if let Some(superblock) = superblock {
+            superblock.write(&self.io)?;
+        }
         self.io.flush_blocking()
     }
 
@@ -171,11 +180,11 @@ impl ChunkFile {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        let mut state = self.lock();
         let Some(blocks) = covering(offset, out.len()) else { return Err(StoreError::NoSpace) };
         let mut data = BytesMut::with_capacity(out.len() + 2 * BLOCK_BYTES as usize);
-        for part in Self::parts(&state, blocks) {
-            data.extend_from_slice(&self.read_part(&mut state, &part)?);
+        let parts = Self::parts(&self.lock(), blocks);
+        for part in parts {
+            data.extend_from_slice(&self.read_part(&part)?);
         }
         out.copy_from_slice(&data[(offset % BLOCK_BYTES) as usize..][..out.len()]);
         Ok(())
@@ -188,10 +197,11 @@ impl ChunkFile {
             self.read_at(blocks.start * BLOCK_BYTES, &mut data)?;
         }
         data[(offset % BLOCK_BYTES) as usize..][..from.len()].copy_from_slice(from);
-        let (mut state, mut data) = (self.lock(), data.freeze());
-        for part in Self::parts(&state, blocks) {
+        let mut data = data.freeze();
+        let parts = Self::parts(&self.lock(), blocks);
+        for part in parts {
             let bytes = (part.blocks.end - part.blocks.start) * BLOCK_BYTES;
-            self.write_part(&mut state, &part, data.split_to(bytes as usize))?;
+            self.write_part(&part, data.split_to(bytes as usize))?;
         }
         Ok(())
     }

@@ -1,14 +1,16 @@
 //! The thread of a store: plans commands, and commits them in groups.
 
-use super::log::LogRing;
-use super::plan::{CommandPlanner, PlannedChanges};
+use super::checkpoint::RunningCheckpoint;
+use super::plan::{CommandPlanner, PlanBase, PlannedChanges};
 use super::{ChangeJob, JobResult, ObjectCommandResult, SharedStore, StoreJob};
 use crate::StoreError;
 use crate::format::{LogGroup, RowKey};
+use crate::log::LogRing;
+use crate::objects::ObjectMap;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::mpsc::{Receiver, error::TryRecvError};
+use tokio::sync::mpsc::{Receiver, WeakSender};
 use tokio::sync::oneshot;
 
 /// Maximum number of jobs that are taken from the queue together.
@@ -19,21 +21,35 @@ const GROUP_JOBS_MAX: usize = 128;
 pub(super) struct Committer {
     pub(super) shared: Arc<SharedStore>,
     pub(super) log: LogRing,
-    /// Blocks that were freed since the last checkpoint.
+    /// Blocks that were freed since the last checkpoint began.
     pub(super) freed: Vec<Range<u64>>,
     /// Blocks that were freed before a checkpoint, and the readers that may still read them.
     pub(super) retired: VecDeque<(Arc<()>, Vec<Range<u64>>)>,
+    /// Freed blocks whose space the device has not got back; parts may be in use again.
+    pub(super) unmaps: VecDeque<Range<u64>>,
+    /// The checkpoint in progress.
+    pub(super) running: Option<RunningCheckpoint>,
+    /// Callers that wait for a checkpoint that has not begun.
+    pub(super) requested: Vec<oneshot::Sender<JobResult<()>>>,
     /// True if the device has made all records durable.
     pub(super) is_flushed: bool,
     /// True if rows of removed objects may be left.
     pub(super) has_removed: bool,
     /// The failure that ended all changes.
     pub(super) stopped: Option<Arc<str>>,
+    /// The queue of the thread, for a checkpoint that ends.
+    pub(super) wake: Option<WeakSender<StoreJob>>,
 }
 
 /// The caller of a job and the results that it gets if the group is committed.
 type WaitingCaller =
     (oneshot::Sender<JobResult<Vec<ObjectCommandResult>>>, Vec<ObjectCommandResult>);
+
+/// An obstacle that can be removed before a command is planned again.
+enum PlanObstacle {
+    NoSpace,
+    TooLarge,
+}
 
 /// Commands that were planned together, and those who wait for them.
 #[derive(Default)]
@@ -41,18 +57,19 @@ struct PlannedGroup {
     changes: PlannedChanges,
     durable: bool,
     waiting: Vec<WaitingCaller>,
-    /// True if the next command found no space.
-    is_full: bool,
+    /// The obstacle of the next command.
+    obstacle: Option<PlanObstacle>,
 }
 
-fn reply<T>(done: oneshot::Sender<T>, result: T) {
+pub(super) fn reply<T>(done: oneshot::Sender<T>, result: T) {
     // The caller may have stopped waiting.
     drop(done.send(result));
 }
 
 impl Committer {
     /// Does the work of `queue` until it is closed.
-    pub(super) fn run(mut self, mut queue: Receiver<StoreJob>) {
+    pub(super) fn run(mut self, mut queue: Receiver<StoreJob>, wake: WeakSender<StoreJob>) {
+        self.wake = Some(wake);
         let mut pending = VecDeque::new();
         loop {
             if pending.is_empty() {
@@ -65,88 +82,96 @@ impl Committer {
                 let Ok(job) = queue.try_recv() else { break };
                 pending.push_back(job);
             }
-            match pending.pop_front() {
-                Some(StoreJob::Execute(job)) => {
-                    pending.push_front(StoreJob::Execute(job));
-                    self.commit_group(&mut pending);
-                }
-                Some(StoreJob::Flush(done)) => reply(done, self.flush()),
-                Some(StoreJob::Checkpoint(done)) => reply(done, self.checkpoint()),
-                Some(StoreJob::Reclaim(done)) => {
-                    self.reclaim();
-                    reply(done, self.check().map(|()| self.has_removed));
-                }
-                Some(StoreJob::Close(done)) => {
-                    let result = self.checkpoint();
-                    self.shared.close();
-                    reply(done, result);
-                    break;
-                }
-                None => {}
+            self.poll_checkpoint();
+            if !self.run_next(&mut pending) {
+                break;
             }
         }
+        // Its failure is that of later commands, which nobody sends any more.
+        drop(self.wait_for_checkpoint());
         self.shared.close();
     }
 
-    /// Waits for a job; meanwhile removes rows of removed objects.
-    fn next_job(&mut self, queue: &mut Receiver<StoreJob>) -> Option<StoreJob> {
-        while self.has_removed {
-            match queue.try_recv() {
-                Ok(job) => return Some(job),
-                Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) => self.reclaim(),
+    /// Does the first of the jobs. Returns false after the last job of the store.
+    fn run_next(&mut self, pending: &mut VecDeque<StoreJob>) -> bool {
+        match pending.pop_front() {
+            Some(StoreJob::Execute(job)) => {
+                pending.push_front(StoreJob::Execute(job));
+                self.commit_group(pending);
             }
+            Some(StoreJob::CopyPartition { source, target, options, done }) => {
+                reply(done, self.copy_partition(source, target, options));
+            }
+            Some(StoreJob::Flush(done)) => reply(done, self.flush()),
+            Some(StoreJob::Checkpoint(done)) => self.request_checkpoint(done),
+            Some(StoreJob::Reclaim(done)) => {
+                self.reclaim();
+                reply(done, self.check().map(|()| self.has_removed));
+            }
+            Some(StoreJob::Close(done)) => {
+                let result = self.finish();
+                self.shared.close();
+                reply(done, result);
+                return false;
+            }
+            Some(StoreJob::CheckpointDone) | None => {}
         }
-        queue.blocking_recv()
+        true
     }
 
     fn commit_group(&mut self, pending: &mut VecDeque<StoreJob>) {
+        // A failure stops the store, and each command reports it.
+        drop(self.make_room());
         let mut group = PlannedGroup::default();
         self.plan_group(pending, &mut group);
         let result = self.log_changes(group.changes, group.durable);
         for (done, results) in group.waiting {
             reply(done, result.clone().map(|()| results));
         }
-        if group.is_full {
-            while self.has_removed {
-                self.reclaim();
+        match (group.obstacle, pending.front()) {
+            (Some(PlanObstacle::NoSpace), _) => self.make_space(),
+            (Some(PlanObstacle::TooLarge), Some(StoreJob::Execute(job))) => {
+                self.copy_shared_rows(&job.commands);
             }
-            // A failure stops the store, and the next command reports it.
-            drop(self.checkpoint());
-        } else {
-            self.checkpoint_if_due();
+            _ => {}
         }
+        self.checkpoint_if_due();
+        self.reclaim_if_short();
     }
 
     /// Plans the commands at the front of the queue, as many as fit a record.
     fn plan_group(&self, pending: &mut VecDeque<StoreJob>, group: &mut PlannedGroup) {
-        let bytes_max = self.log.payload_bytes_max();
-        let state = self.shared.state();
-        let view = self.check().and_then(|()| self.shared.index()?.rows());
+        let (shared, bytes_max) = (&*self.shared, self.log.payload_bytes_max());
+        let state = shared.state();
+        let view = self.check().and_then(|()| shared.index()?.rows());
         while let Some(job) = pending.pop_front() {
             let StoreJob::Execute(mut job) = job else {
                 pending.push_front(job);
                 break;
             };
             let planned = view.as_ref().map_err(Clone::clone).and_then(|index| {
-                let shared = &self.shared;
-                let planner = CommandPlanner::new(shared, &state, &group.changes, index, bytes_max);
+                let base = PlanBase { shared, state: &state, index, bytes_max };
+                let planner = CommandPlanner::new(&base, &group.changes, job.options.time);
                 planner.plan(|planner| execute(planner, &job))
             });
             match planned {
                 Ok((_, changes)) if group.changes.bytes + changes.bytes > bytes_max => {
-                    changes.discard(&self.shared);
+                    changes.discard(shared);
                     pending.push_front(StoreJob::Execute(job));
                     break;
                 }
                 Ok((results, changes)) => {
                     group.changes.merge(changes);
-                    group.durable |= job.durable;
+                    group.durable |= job.options.durable;
                     group.waiting.push((job.done, results));
                 }
-                Err(StoreError::NoSpace) if !job.is_retry => {
+                Err(StoreError::NoSpace | StoreError::CommandTooLarge(_)) if !job.is_retry => {
+                    let is_full = matches!(planned, Err(StoreError::NoSpace));
+                    group.obstacle = Some(match is_full {
+                        true => PlanObstacle::NoSpace,
+                        false => PlanObstacle::TooLarge,
+                    });
                     job.is_retry = true;
-                    group.is_full = true;
                     pending.push_front(StoreJob::Execute(job));
                     break;
                 }
@@ -155,22 +180,26 @@ impl Committer {
         }
     }
 
-    /// Removes some rows of removed objects.
-    fn reclaim(&mut self) {
-        let planned = self.plan_reclaim();
-        self.has_removed = match planned {
-            Ok((found, changes)) => self.log_changes(changes, false).is_ok() && found,
-            Err(_) => false,
-        };
+    /// Commits changes of rows as a group of their own.
+    pub(super) fn apply<T>(
+        &mut self,
+        time: Option<u64>,
+        durable: bool,
+        work: impl FnOnce(&mut ObjectMap<'_>) -> Result<T, StoreError>,
+    ) -> JobResult<T> {
+        self.make_room()?;
+        let shared = Arc::clone(&self.shared);
+        let (state, index) = (shared.state(), shared.index()?.rows()?);
+        let bytes_max = self.log.payload_bytes_max();
+        let base = PlanBase { shared: &shared, state: &state, index: &index, bytes_max };
+        let group = PlannedChanges::default();
+        let planner = CommandPlanner::new(&base, &group, time);
+        let (result, changes) = planner.plan(|planner| work(&mut planner.map))?;
+        drop(index);
+        drop(state);
+        self.log_changes(changes, durable)?;
         self.checkpoint_if_due();
-    }
-
-    fn plan_reclaim(&self) -> Result<(bool, PlannedChanges), StoreError> {
-        self.check()?;
-        let (state, index) = (self.shared.state(), self.shared.index()?.rows()?);
-        let (group, bytes_max) = (PlannedChanges::default(), self.log.payload_bytes_max());
-        let planner = CommandPlanner::new(&self.shared, &state, &group, &index, bytes_max);
-        planner.plan(CommandPlanner::reclaim)
+        Ok(result)
     }
 
     /// Refuses changes after a failure.
@@ -189,15 +218,12 @@ impl Committer {
         result
     }
 
-    /// Writes the record of `changes`, flushes if they are to be durable, and shows them.
+    /// Writes the record of `changes`, flushes if they are to be durable, and shows them. There is
+    /// room for the longest record: [`make_room`](Self::make_room).
     fn log_changes(&mut self, changes: PlannedChanges, durable: bool) -> Result<(), StoreError> {
         if changes.rows.bytes() > 0 {
             let record = self.log.encode(&log_group(&changes));
-            // Earlier checkpoints have made room for the longest record. A checkpoint here would
-            // store the blocks of the group as used, before the group is in the log.
-            let has_room = self.log.has_room(&record);
-            let room = has_room.then_some(()).ok_or(StoreError::CommandTooLarge(record.len()));
-            if let Err(error) = self.check().and(room) {
+            if let Err(error) = self.check() {
                 changes.discard(&self.shared);
                 return Err(error);
             }
@@ -209,14 +235,15 @@ impl Committer {
             self.flush()?;
         }
         let mut state = self.shared.state_mut();
+        let active = &mut state.active;
         for (start, (data, _)) in changes.deferred {
-            state.deferred_bytes += data.len();
-            state.deferred.insert(start, data);
+            active.deferred_bytes += data.len();
+            active.deferred.insert(start, data);
         }
         self.has_removed |= changes.rows.iter().any(|(key, value)| {
-            value.is_some() && matches!(RowKey::decode(key), Some(RowKey::Removed(_)))
+            value.is_some() && matches!(RowKey::decode(key), Some(RowKey::Removed(..)))
         });
-        state.rows.merge(changes.rows);
+        active.rows.merge(changes.rows);
         drop(state);
         let area = self.shared.layout.data();
         let is_inside = |run: &Range<u64>| area.start <= run.start && run.end <= area.end;

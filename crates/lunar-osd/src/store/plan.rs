@@ -2,10 +2,10 @@
 
 use super::{ATTRIBUTE_BYTES_MAX, CommittedState, ObjectCommand, ObjectCommandResult, SharedStore};
 use crate::block_io::{BLOCK_BYTES, blocks_of};
-use crate::format::{BLOB_BLOCKS_MAX, BlobRow, RowKey};
+use crate::format::{BLOB_BLOCKS_MAX, BlobRow};
 use crate::index::{IndexRows, RowEditor, RowLayers, RowOverlay};
-use crate::object_map::{MappedExtent, OBJECT_BYTES_MAX, ObjectMap};
-use crate::{ObjectId, StoreError};
+use crate::objects::{MappedExtent, OBJECT_BYTES_MAX, ObjectMap, OpenObject};
+use crate::{ObjectId, ObjectKind, StoreError};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -44,30 +44,36 @@ impl PlannedChanges {
     }
 }
 
+/// The rows and data below commands that are planned.
+pub(super) struct PlanBase<'a> {
+    pub(super) shared: &'a SharedStore,
+    pub(super) state: &'a CommittedState,
+    pub(super) index: &'a IndexRows,
+    /// Maximum length of a record.
+    pub(super) bytes_max: usize,
+}
+
 /// Commands that are being planned.
 pub(super) struct CommandPlanner<'a> {
-    shared: &'a SharedStore,
-    state: &'a CommittedState,
+    base: &'a PlanBase<'a>,
     /// Earlier commands of the group.
     group: &'a PlannedChanges,
-    map: ObjectMap<'a>,
+    pub(super) map: ObjectMap<'a>,
     deferred: HashMap<u64, (Bytes, usize)>,
     allocated: Vec<Range<u64>>,
-    bytes_max: usize,
 }
 
 impl<'a> CommandPlanner<'a> {
     pub(super) fn new(
-        shared: &'a SharedStore,
-        state: &'a CommittedState,
+        base: &'a PlanBase<'a>,
         group: &'a PlannedChanges,
-        index: &'a IndexRows,
-        bytes_max: usize,
+        time: Option<u64>,
     ) -> Self {
-        let layers = RowLayers { overlays: vec![&group.rows, &state.rows], index };
-        let map = ObjectMap::new(RowEditor::new(layers));
-        let (deferred, allocated) = (HashMap::new(), Vec::new());
-        Self { shared, state, group, map, deferred, allocated, bytes_max }
+        let mut overlays = vec![&group.rows];
+        overlays.extend(base.state.overlays());
+        let rows = RowEditor::new(RowLayers { overlays, index: base.index });
+        let map = ObjectMap::for_changes(rows, base.bytes_max, time);
+        Self { base, group, map, deferred: HashMap::new(), allocated: Vec::new() }
     }
 
     /// Returns the changes if `work` succeeds and they fit a record; otherwise gives the blocks of
@@ -77,7 +83,8 @@ impl<'a> CommandPlanner<'a> {
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<(T, PlannedChanges), StoreError> {
         let result = work(&mut self);
-        let (shared, bytes_max, deferred) = (self.shared, self.bytes_max, self.deferred);
+        let PlanBase { shared, bytes_max, .. } = *self.base;
+        let deferred = self.deferred;
         let (rows, freed) = self.map.into_parts();
         let rows = rows.into_changes();
         // Each of these blobs has a header of 12 bytes.
@@ -97,100 +104,133 @@ impl<'a> CommandPlanner<'a> {
         }
     }
 
-    /// Removes some rows of removed objects. Returns false if there is none.
-    pub(super) fn reclaim(&mut self) -> Result<bool, StoreError> {
-        self.map.reclaim()
-    }
-
     pub(super) fn execute(
         &mut self,
         command: &ObjectCommand,
     ) -> Result<ObjectCommandResult, StoreError> {
+        if !command.works_when_full() {
+            self.base.shared.check_space()?;
+        }
+        let created = |partition, id| Ok(ObjectCommandResult::Object(ObjectId::new(partition, id)));
         match command {
             ObjectCommand::CreatePartition(id) => {
                 return Ok(ObjectCommandResult::Partition(self.map.create_partition(*id)?));
             }
             ObjectCommand::Create { partition, id } => {
-                let object = self.map.create(*partition, *id)?;
-                return Ok(ObjectCommandResult::Object(ObjectId::new(*partition, object)));
+                return created(*partition, self.map.create(*partition, *id, ObjectKind::User)?);
+            }
+            ObjectCommand::CreateCollection { partition, id } => {
+                let id = self.map.create(*partition, *id, ObjectKind::Collection)?;
+                return created(*partition, id);
+            }
+            ObjectCommand::Copy { source, partition, id, with_attributes } => {
+                let id = self.map.copy_object(*source, *partition, *id, *with_attributes)?;
+                return created(*partition, id);
             }
             ObjectCommand::Append { object, data } => {
-                let offset = self.map.object(*object)?.length;
+                let offset = self.map.user_object(*object)?.length;
                 self.write(*object, offset, data)?;
                 return Ok(ObjectCommandResult::Offset(offset));
             }
-            ObjectCommand::RemovePartition(id) => self.map.remove_partition(*id)?,
-            ObjectCommand::Remove(object) => self.map.remove(*object)?,
-            ObjectCommand::Write { object, offset, data } => self.write(*object, *offset, data)?,
-            ObjectCommand::Clear { object, offset, len } => self.clear(*object, *offset, *len)?,
-            ObjectCommand::Punch { object, offset, len } => self.punch(*object, *offset, *len)?,
-            ObjectCommand::SetLength { object, length } => self.set_length(*object, *length)?,
-            ObjectCommand::SetAttribute { owner, id, value } => {
-                if let Some(value) = value.as_ref().filter(|v| v.len() > ATTRIBUTE_BYTES_MAX) {
-                    return Err(StoreError::AttributeTooLong(value.len()));
-                }
-                let serial = self.map.serial(*owner)?;
-                self.map.rows_mut().put(RowKey::Attribute(serial, *id), value.clone());
-            }
+            other => self.change(other)?,
         }
         Ok(ObjectCommandResult::Done)
     }
 
-    fn write(&mut self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        let mut row = self.map.object(object)?;
+    /// Executes a command without a result.
+    fn change(&mut self, command: &ObjectCommand) -> Result<(), StoreError> {
+        match command {
+            ObjectCommand::RemoveAll => self.map.remove_all(),
+            ObjectCommand::RemovePartition { id, with_contents } => {
+                self.map.remove_partition(*id, *with_contents)
+            }
+            ObjectCommand::Remove(object) => self.map.remove(*object),
+            ObjectCommand::RemoveCollection { id, with_members } => {
+                self.map.remove_collection(*id, *with_members)
+            }
+            ObjectCommand::SetMembership { object, number, collection } => {
+                self.map.set_membership(*object, *number, *collection)
+            }
+            ObjectCommand::SetQuota { owner, quota, limit } => {
+                self.map.set_quota(*owner, *quota, *limit)
+            }
+            ObjectCommand::DetachClone(id) => self.map.detach_clone(*id),
+            ObjectCommand::Write { object, offset, data } => self.write(*object, *offset, data),
+            ObjectCommand::Clear { object, offset, len } => self.clear(*object, *offset, *len),
+            ObjectCommand::Punch { object, offset, len } => self.punch(*object, *offset, *len),
+            ObjectCommand::SetLength { object, length } => self.set_length(*object, *length),
+            ObjectCommand::SetAttribute { owner, id, value } => match value {
+                Some(value) if value.len() > ATTRIBUTE_BYTES_MAX => {
+                    Err(StoreError::AttributeTooLong(value.len()))
+                }
+                value => self.map.set_attribute(*owner, *id, value.clone()),
+            },
+            // These have results.
+            ObjectCommand::CreatePartition(_)
+            | ObjectCommand::Create { .. }
+            | ObjectCommand::CreateCollection { .. }
+            | ObjectCommand::Copy { .. }
+            | ObjectCommand::Append { .. } => Ok(()),
+        }
+    }
+
+    fn write(&mut self, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        let mut object = self.map.open_data(id)?;
         let range = range_of(offset, data.len() as u64)?;
         if range.is_empty() {
-            return Ok(());
+            return self.map.save_data(object);
         }
+        let (map, length) = (object.row.data, object.row.length);
+        object.row.length = length.max(range.end);
+        object.check_growth()?;
         // Blobs begin and end where blocks of the object do, so that small writes side by side
         // share a block.
         let start = range.start / BLOCK_BYTES * BLOCK_BYTES;
         let block_end = range.end.next_multiple_of(BLOCK_BYTES);
-        let end = range.end.max(row.length.min(block_end));
+        let end = range.end.max(length.min(block_end));
         let mut bytes = BytesMut::zeroed((end - start) as usize);
-        self.read(row.serial, start..range.start, &mut bytes)?;
+        self.read(map, start..range.start, &mut bytes)?;
         let (head, tail) = bytes.split_at_mut((range.end - start) as usize);
-        self.read(row.serial, range.end..end, tail)?;
+        self.read(map, range.end..end, tail)?;
         head[(range.start - start) as usize..].copy_from_slice(data);
-        self.map.unmap(row.serial, start..end, self.bytes_max)?;
+        self.map.unmap(&mut object, start..end)?;
         let is_deferred = data.len() <= RECORD_DATA_BYTES_MAX;
-        self.write_blobs(row.serial, start, bytes, is_deferred)?;
-        row.length = row.length.max(range.end);
-        self.map.put_object(object, row);
-        Ok(())
+        self.write_blobs(&mut object, start, bytes, is_deferred)?;
+        self.map.save_data(object)
     }
 
     /// Puts `bytes` into new blobs, from byte `offset` of the object on.
     fn write_blobs(
         &mut self,
-        serial: u64,
+        object: &mut OpenObject,
         mut offset: u64,
         mut bytes: BytesMut,
         is_deferred: bool,
     ) -> Result<(), StoreError> {
+        let shared = self.base.shared;
         while !bytes.is_empty() {
             let wanted = blocks_of(bytes.len() as u64).min(BLOB_BLOCKS_MAX);
-            let run = self.shared.allocator().allocate(wanted).ok_or(StoreError::NoSpace)?;
+            let run = shared.allocator().allocate(wanted).ok_or(StoreError::NoSpace)?;
             self.allocated.push(run.clone());
             let room = ((run.end - run.start) * BLOCK_BYTES) as usize;
             let mut data = bytes.split_to(bytes.len().min(room));
             let used = data.len();
             data.resize(used.next_multiple_of(BLOCK_BYTES as usize), 0);
             let (data, start) = (data.freeze(), run.start);
-            self.map.map_blob(serial, offset, used as u32, start, &BlobRow::of(&data));
+            self.map.map_blob(object, offset, used as u32, start, &BlobRow::of(&data));
             match is_deferred {
                 true => drop(self.deferred.insert(start, (data, used))),
-                false => self.shared.io.write_blocking(start, data)?,
+                false => shared.io.write_blocking(start, data)?,
             }
             offset += used as u64;
         }
         Ok(())
     }
 
-    /// Reads bytes of an object into the first bytes of `into`, which are zero.
-    fn read(&self, serial: u64, range: Range<u64>, into: &mut [u8]) -> Result<(), StoreError> {
+    /// Reads bytes of an extent map into the first bytes of `into`, which are zero.
+    fn read(&self, map: u64, range: Range<u64>, into: &mut [u8]) -> Result<(), StoreError> {
         let start = range.start;
-        self.map.extents(serial, range, |extent| {
+        self.map.extents(map, range, |extent| {
             let into = &mut into[(extent.offset - start) as usize..][..extent.row.len as usize];
             self.read_extent(&extent, into)
         })
@@ -199,7 +239,7 @@ impl<'a> CommandPlanner<'a> {
     fn read_extent(&self, extent: &MappedExtent, into: &mut [u8]) -> Result<(), StoreError> {
         let start = extent.row.blob;
         let planned = self.deferred.get(&start).or_else(|| self.group.deferred.get(&start));
-        let data = planned.map(|(data, _)| data).or_else(|| self.state.deferred.get(&start));
+        let data = planned.map(|(data, _)| data).or_else(|| self.base.state.deferred(start));
         if let Some(bytes) = data.and_then(|data| data.get(extent.row.start as usize..)) {
             let bytes = bytes.get(..into.len());
             into.copy_from_slice(bytes.ok_or_else(|| StoreError::damaged("a blob is too short"))?);
@@ -207,47 +247,49 @@ impl<'a> CommandPlanner<'a> {
         }
         let (blob, blocks) = (self.map.blob(&extent.row)?, extent.row.blocks());
         let first = start.saturating_add(blocks.start);
-        let data = self.shared.io.read_blocking(first, blocks.end - blocks.start)?;
+        let data = self.base.shared.io.read_blocking(first, blocks.end - blocks.start)?;
         super::read::verify(&data, &blob.checksums[blocks.start as usize..])?;
         let skipped = u64::from(extent.row.start) - blocks.start * BLOCK_BYTES;
         into.copy_from_slice(&data[skipped as usize..][..into.len()]);
         Ok(())
     }
 
-    fn clear(&mut self, object: ObjectId, offset: u64, len: u64) -> Result<(), StoreError> {
-        let mut row = self.map.object(object)?;
+    fn clear(&mut self, id: ObjectId, offset: u64, len: u64) -> Result<(), StoreError> {
+        let mut object = self.map.open_data(id)?;
         let range = range_of(offset, len)?;
-        self.map.unmap(row.serial, range.clone(), self.bytes_max)?;
+        self.map.unmap(&mut object, range.clone())?;
         if !range.is_empty() {
-            row.length = row.length.max(range.end);
-            self.map.put_object(object, row);
+            object.row.length = object.row.length.max(range.end);
         }
-        Ok(())
+        self.map.save_data(object)
     }
 
-    fn punch(&mut self, object: ObjectId, offset: u64, len: u64) -> Result<(), StoreError> {
-        let mut row = self.map.object(object)?;
-        if offset > row.length {
+    fn punch(&mut self, id: ObjectId, offset: u64, len: u64) -> Result<(), StoreError> {
+        let mut object = self.map.open_data(id)?;
+        let length = object.row.length;
+        if offset > length {
             return Err(StoreError::OutOfRange { offset, len });
         }
-        let end = offset.saturating_add(len).min(row.length);
-        self.map.unmap(row.serial, offset..end, self.bytes_max)?;
+        let end = offset.saturating_add(len).min(length);
+        self.map.unmap(&mut object, offset..end)?;
         let distance = end - offset;
         if distance > 0 {
-            self.map.shift(row.serial, end, distance, self.bytes_max)?;
-            row.length -= distance;
-            self.map.put_object(object, row);
+            self.map.shift(&object, end, distance)?;
+            object.row.length -= distance;
         }
-        Ok(())
+        self.map.save_data(object)
     }
 
-    fn set_length(&mut self, object: ObjectId, length: u64) -> Result<(), StoreError> {
-        let mut row = self.map.object(object)?;
+    fn set_length(&mut self, id: ObjectId, length: u64) -> Result<(), StoreError> {
         range_of(length, 0)?;
-        self.map.unmap(row.serial, length..row.length.max(length), self.bytes_max)?;
-        row.length = length;
-        self.map.put_object(object, row);
-        Ok(())
+        if length == 0 {
+            return self.map.empty(id);
+        }
+        let mut object = self.map.open_data(id)?;
+        let end = object.row.length.max(length);
+        self.map.unmap(&mut object, length..end)?;
+        object.row.length = length;
+        self.map.save_data(object)
     }
 }
 

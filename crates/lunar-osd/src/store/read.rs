@@ -1,17 +1,20 @@
 //! Reads, beside the thread of the store.
 
-use super::{ObjectStore, SharedStore, blocking};
+use super::{ObjectStore, SharedStore, blocking, lock};
 use crate::block_io::BLOCK_BYTES;
 use crate::format::{BlobRow, RowKey};
 use crate::index::{RowEditor, RowLayers};
-use crate::object_map::{MappedExtent, ObjectMap};
-use crate::{AttributeId, FIRST_ID, ObjectId, StoreError};
+use crate::objects::{MappedExtent, ObjectMap};
+use crate::{AccessKind, AttributeId, ObjectId, ObjectInformation, ObjectKind, StoreError};
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Maximum number of bytes that one read returns.
 const READ_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of objects whose times of access are kept between two checkpoints.
+const ACCESS_TIMES_MAX: usize = 16 << 10;
 
 /// The source of some bytes of a read.
 enum FoundBytes {
@@ -46,22 +49,22 @@ impl SharedStore {
     ) -> Result<T, StoreError> {
         let state = self.state();
         let index = self.index()?.rows()?;
-        let layers = RowLayers { overlays: vec![&state.rows], index: &index };
+        let layers = RowLayers { overlays: state.overlays(), index: &index };
         work(&ObjectMap::new(RowEditor::new(layers)))
     }
 
     fn plan_read(&self, object: ObjectId, offset: u64, len: u64) -> Result<ReadPlan, StoreError> {
-        let _reader = Arc::clone(&self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        let _reader = Arc::clone(&lock(&self.readers));
         let state = self.state();
         let index = self.index()?.rows()?;
-        let layers = RowLayers { overlays: vec![&state.rows], index: &index };
+        let layers = RowLayers { overlays: state.overlays(), index: &index };
         let map = ObjectMap::new(RowEditor::new(layers));
-        let row = map.object(object)?;
+        let row = map.user_object(object)?;
         let start = offset.min(row.length);
         let end = start.saturating_add(len.min(READ_BYTES_MAX)).min(row.length);
         let mut pieces = Vec::new();
-        map.extents(row.serial, start..end, |extent| {
-            let found = match state.deferred.get(&extent.row.blob) {
+        map.extents(row.data, start..end, |extent| {
+            let found = match state.deferred(extent.row.blob) {
                 Some(data) => FoundBytes::Deferred(data.clone()),
                 None => {
                     let (blob, blocks) = (map.blob(&extent.row)?, extent.row.blocks());
@@ -106,13 +109,65 @@ impl ObjectStore {
         Ok(out.freeze())
     }
 
-    /// Returns the logical length of an object.
+    /// Returns the logical length of a user object.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `WrongObjectKind`, `Damaged`, `Index`.
+    pub async fn length(&self, object: ObjectId) -> Result<u64, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        blocking(move || shared.look_up(|map| Ok(map.user_object(object)?.length))).await
+    }
+
+    /// Returns the properties of an object, a collection, a partition or the root.
     ///
     /// # Errors
     /// `NoSuchPartition`, `NoSuchObject`, `Damaged`, `Index`.
-    pub async fn length(&self, object: ObjectId) -> Result<u64, StoreError> {
+    pub async fn information(&self, id: ObjectId) -> Result<ObjectInformation, StoreError> {
         let shared = Arc::clone(&self.shared);
-        blocking(move || shared.look_up(|map| Ok(map.object(object)?.length))).await
+        blocking(move || {
+            let (serial, mut found) = shared.look_up(|map| map.information(id))?;
+            if let Some((_, times)) = lock(&shared.accessed).get(&serial) {
+                let found = &mut found.times;
+                found.attributes_accessed = found.attributes_accessed.max(times.attributes);
+                found.data_accessed = found.data_accessed.max(times.data);
+            }
+            if id == ObjectId::ROOT {
+                let data = shared.layout.data();
+                let free = shared.allocator().all_free_blocks();
+                found.used_bytes = (data.end - data.start - free) * BLOCK_BYTES;
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// Records the time of an access, in milliseconds since 1970-01-01 UTC. The time is stored with
+    /// the next checkpoint: it never causes a write of its own, and a power cut loses it. Between
+    /// two checkpoints the times of 16,384 objects are kept.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `Damaged`, `Index`.
+    pub async fn record_access(
+        &self,
+        id: ObjectId,
+        access: AccessKind,
+        time: u64,
+    ) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        blocking(move || {
+            let (serial, before) = shared.look_up(|map| map.access_times(id))?;
+            let mut accessed = lock(&shared.accessed);
+            if accessed.len() >= ACCESS_TIMES_MAX && !accessed.contains_key(&serial) {
+                return Ok(());
+            }
+            let (_, times) = accessed.entry(serial).or_insert((id, before));
+            match access {
+                AccessKind::Attributes => times.attributes = time,
+                AccessKind::Data => times.data = time,
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Returns an attribute; none if it was never set.
@@ -126,7 +181,7 @@ impl ObjectStore {
     ) -> Result<Option<Bytes>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let get = move |map: &ObjectMap<'_>| {
-            let key = RowKey::Attribute(map.serial(owner)?, id);
+            let key = RowKey::Attribute(map.attributes_of(owner)?, id);
             map.rows().get(key, |value| Some(Bytes::copy_from_slice(value)))
         };
         blocking(move || shared.look_up(get)).await
@@ -144,7 +199,7 @@ impl ObjectStore {
     ) -> Result<Vec<(AttributeId, Bytes)>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let get = move |map: &ObjectMap<'_>| {
-            let serial = map.serial(owner)?;
+            let serial = map.attributes_of(owner)?;
             let end = match first.page.checked_add(1) {
                 Some(page) => RowKey::Attribute(serial, AttributeId::new(page, 0)),
                 None => RowKey::Attribute(serial.saturating_add(1), AttributeId::new(0, 0)),
@@ -162,7 +217,7 @@ impl ObjectStore {
         blocking(move || shared.look_up(get)).await
     }
 
-    /// Returns up to `count_max` ids of objects of a partition, in order, from `first` on.
+    /// Returns up to `count_max` ids of user objects of a partition, in order, from `first` on.
     ///
     /// # Errors
     /// `NoSuchPartition`, `Damaged`, `Index`.
@@ -174,10 +229,50 @@ impl ObjectStore {
     ) -> Result<Vec<u64>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let list = move |map: &ObjectMap<'_>| {
-            map.partition(partition)?;
-            ids(map, |id| RowKey::Object(ObjectId::new(partition, id)), first, count_max)
+            map.list_objects(partition, ObjectKind::User, first, count_max)
         };
         blocking(move || shared.look_up(list)).await
+    }
+
+    /// Returns up to `count_max` ids of collections of a partition, in order, from `first` on.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `Damaged`, `Index`.
+    pub async fn list_collections(
+        &self,
+        partition: u64,
+        first: u64,
+        count_max: usize,
+    ) -> Result<Vec<u64>, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let list = move |map: &ObjectMap<'_>| {
+            map.list_objects(partition, ObjectKind::Collection, first, count_max)
+        };
+        blocking(move || shared.look_up(list)).await
+    }
+
+    /// Returns up to `count_max` ids of members of a collection, in order, from `first` on.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `WrongObjectKind`, `Damaged`, `Index`.
+    pub async fn list_members(
+        &self,
+        collection: ObjectId,
+        first: u64,
+        count_max: usize,
+    ) -> Result<Vec<u64>, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let list = move |map: &ObjectMap<'_>| map.list_members(collection, first, count_max);
+        blocking(move || shared.look_up(list)).await
+    }
+
+    /// Returns the references of a user object: numbers and ids of collections, in order.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `WrongObjectKind`, `Damaged`, `Index`.
+    pub async fn memberships(&self, object: ObjectId) -> Result<Vec<(u32, u64)>, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        blocking(move || shared.look_up(|map| map.memberships(object))).await
     }
 
     /// Returns up to `count_max` ids of partitions, in order, from `first` on.
@@ -190,25 +285,7 @@ impl ObjectStore {
         count_max: usize,
     ) -> Result<Vec<u64>, StoreError> {
         let shared = Arc::clone(&self.shared);
-        let list = move |map: &ObjectMap<'_>| ids(map, RowKey::Partition, first, count_max);
+        let list = move |map: &ObjectMap<'_>| map.list_partitions(first, count_max);
         blocking(move || shared.look_up(list)).await
     }
-}
-
-fn ids(
-    map: &ObjectMap<'_>,
-    key: impl Fn(u64) -> RowKey,
-    first: u64,
-    count_max: usize,
-) -> Result<Vec<u64>, StoreError> {
-    let (mut next, mut found) = (first.max(FIRST_ID), Vec::new());
-    while found.len() < count_max {
-        let Some((row, _)) = map.rows().next(key(next), key(u64::MAX))? else { break };
-        let (RowKey::Partition(id) | RowKey::Object(ObjectId { object: id, .. })) = row else {
-            break;
-        };
-        found.push(id);
-        next = id + 1;
-    }
-    Ok(found)
 }

@@ -1,16 +1,16 @@
 //! Format and opening of a store.
 
 use super::commit::Committer;
-use super::log::LogRing;
 use super::{CommittedState, FormatOptions, SharedStore};
 use crate::StoreError;
 use crate::allocator::Allocator;
 use crate::block_io::{BLOCK_BYTES, BlockIo};
 use crate::format::{
-    BlobRow, ExtentRow, LogGroup, LogPosition, ObjectRow, PartitionRow, RecordHeader, RootRow,
-    RowKey, StoreLayout, Superblock,
+    AccessedRow, BlobRow, ExtentRow, LogGroup, LogPosition, MemberRow, MembershipRow, ObjectRow,
+    PartitionRow, RecordHeader, RootRow, RowKey, SharedRow, StoreLayout, Superblock,
 };
 use crate::index::{ChunkFile, Index, IndexRows, RowEditor, RowLayers, damaged};
+use crate::log::LogRing;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -39,9 +39,9 @@ pub(super) fn format(io: &BlockIo, options: FormatOptions) -> Result<(), StoreEr
 }
 
 /// Returns the allocator with the fixed areas and the chunks of the index.
-fn allocator_of(superblock: &Superblock) -> Allocator {
+pub(crate) fn allocator_of(superblock: &Superblock) -> Allocator {
     let layout = superblock.layout;
-    let mut allocator = Allocator::new(layout.block_count);
+    let mut allocator = Allocator::new(layout.block_count, layout.reserve());
     allocator.reserve(0..layout.data().start);
     allocator.reserve(layout.data().end..layout.block_count);
     for start in superblock.chunks.iter().flatten() {
@@ -58,7 +58,7 @@ pub(super) fn open(
     let superblock = Superblock::read(&io)?;
     let layout = superblock.layout;
     // Nothing is free before the bitmap is known.
-    let mut none = Allocator::new(layout.block_count);
+    let mut none = Allocator::new(layout.block_count, layout.reserve());
     none.reserve(0..layout.block_count);
     let allocator = Arc::new(Mutex::new(none));
     let file = ChunkFile::new(io.clone(), Arc::clone(&allocator), superblock.clone());
@@ -83,21 +83,35 @@ pub(super) fn open(
         index: Mutex::new(Some(Arc::new(index))),
         state: RwLock::new(CommittedState::default()),
         readers: Mutex::new(Arc::new(())),
+        accessed: Mutex::default(),
     });
     let mut committer = Committer {
         shared: Arc::clone(&shared),
         log: LogRing::new(io, layout, next, block),
         freed: Vec::new(),
         retired: VecDeque::new(),
+        unmaps: VecDeque::new(),
+        running: None,
+        requested: Vec::new(),
         is_flushed: false,
         has_removed: true,
         stopped: None,
+        wake: None,
     };
-    committer.replay()?;
+    if committer.replay()? {
+        // Freed blocks whose space the device had not got back are not known any more.
+        let free = shared.allocator().free_runs(layout.data());
+        committer.plan_unmaps(free);
+    }
     // Records behind the end of the log have the number of an earlier opening.
     committer.log.next.opening += 1;
     committer.checkpoint_always()?;
     Ok((shared, committer))
+}
+
+/// Opens a store that will not be changed, and replays its log.
+pub(crate) fn open_only(io: BlockIo, cache_bytes: usize) -> Result<Arc<SharedStore>, StoreError> {
+    open(io, cache_bytes).map(|(shared, _)| shared)
 }
 
 fn load_bitmap(rows: &IndexRows, allocator: &mut Allocator) -> Result<(), StoreError> {
@@ -120,12 +134,16 @@ fn is_valid(key: RowKey, value: Option<&[u8]>) -> bool {
     match key {
         RowKey::LogPosition | RowKey::BitmapPage(_) => false,
         RowKey::Root => RootRow::decode(value).is_some(),
-        RowKey::Partition(_) => PartitionRow::decode(value).is_some(),
-        RowKey::Object(_) => ObjectRow::decode(value).is_some(),
+        RowKey::Partition(..) => PartitionRow::decode(value).is_some(),
+        RowKey::Object(..) => ObjectRow::decode(value).is_some(),
         RowKey::Attribute(..) => value.len() <= super::ATTRIBUTE_BYTES_MAX,
         RowKey::Extent(..) => ExtentRow::decode(value).is_some(),
         RowKey::Blob(_) => BlobRow::decode(value).is_some(),
-        RowKey::Removed(_) => value.is_empty(),
+        RowKey::Removed(..) => value.is_empty(),
+        RowKey::SharedAttributes(_) | RowKey::SharedData(_) => SharedRow::decode(value).is_some(),
+        RowKey::Membership(..) => MembershipRow::decode(value).is_some(),
+        RowKey::Member(..) => MemberRow::decode(value).is_some(),
+        RowKey::Accessed(_) => AccessedRow::decode(value).is_some(),
     }
 }
 
@@ -137,23 +155,25 @@ struct BlobChanges {
 }
 
 impl Committer {
-    /// Applies the records of the log up to its end.
-    fn replay(&mut self) -> Result<(), StoreError> {
+    /// Applies the records of the log up to its end. Returns true if there are any.
+    fn replay(&mut self) -> Result<bool, StoreError> {
+        let mut found = false;
         while let Some((group, count)) = self.log.read_next()? {
             let blobs = self.blob_changes(&group)?;
             let Some(deferred) = self.data_of(&group, &blobs)? else { break };
-            self.apply(group, blobs, deferred)?;
+            self.apply_record(group, blobs, deferred)?;
             self.log.pass(count);
             self.checkpoint_if_due();
-            self.check()?;
+            self.make_room()?;
+            found = true;
         }
-        Ok(())
+        Ok(found)
     }
 
     /// Checks the rows of a record, and returns those of blobs that come and go.
     fn blob_changes(&self, group: &LogGroup) -> Result<BlobChanges, StoreError> {
         let (state, index) = (self.shared.state(), self.shared.index()?.rows()?);
-        let rows = RowEditor::new(RowLayers { overlays: vec![&state.rows], index: &index });
+        let rows = RowEditor::new(RowLayers { overlays: state.overlays(), index: &index });
         let mut changes = BlobChanges::default();
         for (key, value) in &group.rows {
             let key = RowKey::decode(key).filter(|key| is_valid(*key, value.as_deref()));
@@ -204,7 +224,7 @@ impl Committer {
         Ok(Some(deferred))
     }
 
-    fn apply(
+    fn apply_record(
         &mut self,
         group: LogGroup,
         blobs: BlobChanges,
@@ -219,9 +239,10 @@ impl Committer {
         drop(allocator);
         self.freed.extend(blobs.removed.iter().map(|(start, blob)| blob.blocks(*start)));
         let mut state = self.shared.state_mut();
-        state.deferred_bytes += deferred.values().map(Bytes::len).sum::<usize>();
-        state.deferred.extend(deferred);
-        group.rows.into_iter().for_each(|(key, value)| state.rows.put(key, value));
+        let active = &mut state.active;
+        active.deferred_bytes += deferred.values().map(Bytes::len).sum::<usize>();
+        active.deferred.extend(deferred);
+        group.rows.into_iter().for_each(|(key, value)| active.rows.put(key, value));
         Ok(())
     }
 }

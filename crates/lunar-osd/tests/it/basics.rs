@@ -3,8 +3,8 @@
 use crate::model::data;
 use lunar_block::{Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
 use lunar_osd::{
-    AttributeId, FIRST_ID, FormatOptions, ObjectCommand, ObjectCommandResult, ObjectId,
-    ObjectStore, StoreError, StoreOptions,
+    AttributeId, ChangeOptions, FIRST_ID, FormatOptions, ObjectCommand, ObjectCommandResult,
+    ObjectId, ObjectStore, StoreError, StoreOptions,
 };
 use std::sync::Arc;
 
@@ -51,13 +51,14 @@ async fn several_commands_apply_as_one_or_not_at_all() {
     let (_, store) = store().await;
     let partition = store.create_partition(None).await.unwrap();
     let object = ObjectId::new(partition, 0x2_0000);
+    let durable = ChangeOptions { durable: true, time: None };
     let create = ObjectCommand::Create { partition, id: Some(object.object) };
     let write = ObjectCommand::Append { object, data: data(1, 100) };
     let fails = ObjectCommand::Remove(ObjectId::new(partition, 0x3_0000));
-    let refused = store.execute(vec![create.clone(), write.clone(), fails], true).await;
+    let refused = store.execute(vec![create.clone(), write.clone(), fails], durable).await;
     assert!(matches!(refused, Err(StoreError::NoSuchObject(_))));
     assert!(matches!(store.length(object).await, Err(StoreError::NoSuchObject(_))));
-    let results = store.execute(vec![create, write.clone(), write], true).await.unwrap();
+    let results = store.execute(vec![create, write.clone(), write], durable).await.unwrap();
     assert_eq!(results[2], ObjectCommandResult::Offset(100));
     assert_eq!(store.length(object).await.unwrap(), 200);
 }

@@ -1,8 +1,13 @@
 //! Power cuts at writes and flushes.
 
 use crate::device::{DiskEvent, RecordingDevice, image_after_cut};
-use crate::model::{FILLER, ModelStore, commands, contents, data, first_commands};
-use lunar_osd::{AttributeId, FormatOptions, ObjectId, ObjectStore, StoreError, StoreOptions};
+use crate::model::{
+    FILLER, ModelStore, commands, contents, data, first_commands, partition_copies,
+};
+use lunar_osd::{
+    AttributeId, ChangeOptions, FormatOptions, ObjectCommand, ObjectId, ObjectStore, StoreError,
+    StoreOptions,
+};
 use proptest::prelude::Strategy;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -46,17 +51,31 @@ async fn record(seed: u8, count: usize, write_back: bool) -> RecordedRun {
     let options = StoreOptions { write_back, ..StoreOptions::default() };
     let store = ObjectStore::open(device.clone(), options).await.unwrap();
     let (mut states, mut first) = (vec![ModelStore::default()], first_commands().into_iter());
+    let changes = ChangeOptions { durable: !write_back, time: Some(1) };
     while states.len() <= count {
         let random = || commands().new_tree(&mut runner).unwrap().current();
         let command = first.next().unwrap_or_else(random);
+        if matches!(command, ObjectCommand::RemoveAll) {
+            continue; // the filler stays
+        }
         let (done, mut state) = (states.len(), states.last().unwrap().clone());
+        let copy = (done % 8 == 7).then(|| partition_copies().new_tree(&mut runner).unwrap());
         device.push(DiskEvent::Begun(done));
-        let result = store.execute(vec![command.clone()], !write_back).await;
+        let (result, is_possible) = match copy.map(|copy| copy.current()) {
+            Some((source, target)) => {
+                let result = store.copy_partition(source, target, changes).await.map(drop);
+                (result, state.copy_partition(source, target))
+            }
+            None => {
+                let result = store.execute(vec![command.clone()], changes).await.map(drop);
+                (result, state.apply(&command))
+            }
+        };
         match result {
-            Ok(_) => assert!(state.apply(&command)),
+            Ok(()) => assert!(is_possible, "{command:?}"),
             Err(StoreError::NoSpace) => continue,
             Err(error) => {
-                assert!(!state.apply(&command), "{command:?}: {error}");
+                assert!(!is_possible, "{command:?}: {error}");
                 continue;
             }
         }
@@ -76,10 +95,12 @@ async fn record(seed: u8, count: usize, write_back: bool) -> RecordedRun {
 /// Opens an image after a cut, and returns its contents.
 async fn reopen(image: Vec<u8>, what: &str) -> ModelStore {
     let device = RecordingDevice::new(image);
-    let store = ObjectStore::open(device, StoreOptions::default()).await;
+    let store = ObjectStore::open(device.clone(), StoreOptions::default()).await;
     let store = store.unwrap_or_else(|error| panic!("{what}: {error}"));
     let found = contents(&store).await.unwrap_or_else(|error| panic!("{what}: {error}"));
     store.close().await.unwrap();
+    let report = lunar_osd::check(device).await.unwrap();
+    assert_eq!(report.problems, [], "{what}");
     found
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Geometry};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const SECTOR_BYTES: usize = 512;
@@ -22,11 +23,16 @@ pub enum DiskEvent {
 pub struct RecordingDevice {
     bytes: Mutex<Vec<u8>>,
     events: Mutex<Vec<DiskEvent>>,
+    losses: AtomicU64,
 }
 
 impl RecordingDevice {
     pub fn new(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { bytes: Mutex::new(bytes), events: Mutex::default() })
+        Arc::new(Self {
+            bytes: Mutex::new(bytes),
+            events: Mutex::default(),
+            losses: AtomicU64::new(0),
+        })
     }
 
     pub fn image(&self) -> Vec<u8> {
@@ -43,6 +49,11 @@ impl RecordingDevice {
 
     pub fn flip(&self, byte: usize, bits: u8) {
         self.bytes.lock().unwrap()[byte] ^= bits;
+    }
+
+    /// Says that writes were lost; the flush that fails for it is that of somebody else.
+    pub fn lose(&self) {
+        self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
     fn range(&self, range: BlockRange) -> Result<std::ops::Range<usize>, Error> {
@@ -109,6 +120,10 @@ impl BlockDevice for RecordingDevice {
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.push(DiskEvent::Flush);
         Box::pin(async { Ok(()) })
+    }
+
+    fn cache_losses(&self) -> Option<u64> {
+        Some(self.losses.load(Ordering::SeqCst))
     }
 
     fn io_tier(&self) -> String {

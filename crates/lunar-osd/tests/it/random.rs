@@ -1,8 +1,10 @@
 //! The store does what the model does.
 
-use crate::model::{ModelStore, commands, contents, first_commands};
+use crate::model::{ModelStore, commands, contents, first_commands, partition_copies};
 use lunar_block::MemoryDevice;
-use lunar_osd::{FormatOptions, ObjectCommand, ObjectStore, StoreOptions};
+use lunar_osd::{
+    ChangeOptions, FormatOptions, ObjectCommand, ObjectStore, PartitionCopyTarget, StoreOptions,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 enum StoreStep {
     Execute(ObjectCommand),
+    CopyPartition(u64, PartitionCopyTarget),
     Flush,
     Checkpoint,
     Reopen,
@@ -18,6 +21,8 @@ enum StoreStep {
 fn steps() -> impl Strategy<Value = Vec<StoreStep>> {
     let step = prop_oneof![
         20 => commands().prop_map(StoreStep::Execute),
+        1 => partition_copies()
+            .prop_map(|(source, target)| StoreStep::CopyPartition(source, target)),
         1 => Just(StoreStep::Flush),
         1 => Just(StoreStep::Checkpoint),
         1 => Just(StoreStep::Reopen),
@@ -31,27 +36,38 @@ async fn check(steps: Vec<StoreStep>, write_back: bool) {
     let options = StoreOptions { write_back, cache_bytes: 1 << 20 };
     let mut store = ObjectStore::open(device.clone(), options).await.unwrap();
     let empty = store.free_bytes();
+    let changes = ChangeOptions { durable: !write_back, time: Some(1) };
     let mut model = ModelStore::default();
     let first = first_commands().into_iter().map(StoreStep::Execute);
     for step in first.chain(steps) {
         match step {
             StoreStep::Execute(command) => {
-                let result = store.execute(vec![command.clone()], !write_back).await;
+                let result = store.execute(vec![command.clone()], changes).await;
                 assert_eq!(result.is_ok(), model.apply(&command), "{command:?}: {result:?}");
+            }
+            StoreStep::CopyPartition(source, target) => {
+                let result = store.copy_partition(source, target, changes).await;
+                let is_possible = model.copy_partition(source, target);
+                assert_eq!(result.is_ok(), is_possible, "{source:#x}, {target:?}: {result:?}");
             }
             StoreStep::Flush => store.flush().await.unwrap(),
             StoreStep::Checkpoint => store.checkpoint().await.unwrap(),
             StoreStep::Reopen => {
                 assert_eq!(contents(&store).await.unwrap(), model);
                 store.close().await.unwrap();
+                let report = lunar_osd::check(device.clone()).await.unwrap();
+                assert_eq!(report.problems, []);
                 store = ObjectStore::open(device.clone(), options).await.unwrap();
             }
         }
     }
     assert_eq!(contents(&store).await.unwrap(), model);
-    for id in model.0.keys().filter(|id| id.object != 0) {
-        store.remove(*id).await.unwrap();
-    }
+    store.close().await.unwrap();
+    let objects = model.0.keys().filter(|id| id.object != 0).count() as u64;
+    let report = lunar_osd::check(device.clone()).await.unwrap();
+    assert_eq!((report.objects + report.collections, report.problems), (objects, vec![]));
+    let store = ObjectStore::open(device.clone(), options).await.unwrap();
+    store.execute(vec![ObjectCommand::RemoveAll], changes).await.unwrap();
     store.close().await.unwrap();
     // The first opening reclaims what was removed, and the close frees it.
     let store = ObjectStore::open(device.clone(), options).await.unwrap();
