@@ -50,10 +50,12 @@ impl Allocator {
         self.free + self.free_reserve
     }
 
-    /// Returns true if the metadata has taken half of its reserve, and `count` blocks are not free
-    /// elsewhere: then nothing may be added.
-    pub(crate) fn is_metadata_short(&self, count: u64) -> bool {
-        self.free < count && self.free_reserve < (self.reserve.end - self.reserve.start) / 2
+    /// Returns the number of free blocks of the reserve, and of all blocks if a run of `count` is
+    /// free outside it.
+    pub(crate) fn metadata_blocks(&self, count: u64) -> u64 {
+        let run = self.longest_run(count);
+        let has_run = run.end - run.start == count;
+        if has_run { self.free + self.free_reserve } else { self.free_reserve }
     }
 
     fn is_used(&self, block: u64) -> bool {
@@ -255,11 +257,11 @@ mod tests {
         assert_eq!(allocator.allocate(320), Some(10..310));
         assert_eq!(allocator.allocate(1), None);
         assert_eq!(allocator.allocate_metadata(11), None);
-        assert!(!allocator.is_metadata_short(4));
         assert_eq!(allocator.allocate_metadata(8), Some(310..318));
-        assert!(allocator.is_metadata_short(4));
+        assert_eq!(allocator.metadata_blocks(4), 2);
         allocator.free(0..4);
-        assert!(!allocator.is_metadata_short(4));
+        assert_eq!(allocator.metadata_blocks(4), 6);
+        assert_eq!(allocator.metadata_blocks(5), 2);
         assert_eq!(allocator.allocate_metadata(4), Some(0..4));
         assert_eq!(allocator.allocate_metadata(2), Some(318..320));
     }

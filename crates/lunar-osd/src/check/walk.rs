@@ -16,6 +16,8 @@ use std::collections::{HashMap, HashSet};
 /// A partition, and the sums of its objects.
 struct CheckedPartition {
     id: u64,
+    /// True if the partition is not being removed with all others.
+    is_current: bool,
     row: PartitionRow,
     objects: u64,
     used: u64,
@@ -141,7 +143,7 @@ impl RowWalk {
             }
             RowKey::Accessed(serial) => {
                 AccessedRow::decode(value)?;
-                if !self.serials.contains(&serial) {
+                if serial != self.root_serial() && !self.serials.contains(&serial) {
                     self.orphan(key);
                 }
             }
@@ -163,7 +165,8 @@ impl RowWalk {
         self.report.partitions += u64::from(is_current);
         self.serials.insert(row.serial);
         *self.attributes.entry(row.attributes).or_default() += 1;
-        self.partitions.insert(row.serial, CheckedPartition { id, row, objects: 0, used: 0 });
+        let partition = CheckedPartition { id, is_current, row, objects: 0, used: 0 };
+        self.partitions.insert(row.serial, partition);
         Some(())
     }
 
@@ -174,7 +177,7 @@ impl RowWalk {
             Some(owner) => {
                 owner.objects += 1;
                 owner.used = owner.used.saturating_add(row.used);
-                owner.id
+                if owner.is_current { owner.id } else { 0 }
             }
             None => {
                 if !self.is_removed(RemovedRows::Objects, partition) {
@@ -236,7 +239,7 @@ impl RowWalk {
             self.compare_sum(id, CheckedSum::UsedBytes, counted, stored);
         }
         for partition in std::mem::take(&mut self.partitions).into_values() {
-            let CheckedPartition { id, row, objects, used } = partition;
+            let CheckedPartition { id, row, objects, used, .. } = partition;
             let owner = ObjectId::of_partition(id);
             self.compare_sum(owner, CheckedSum::ObjectCount, objects, row.objects);
             self.compare_sum(owner, CheckedSum::UsedBytes, used, row.used);

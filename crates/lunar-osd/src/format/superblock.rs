@@ -61,7 +61,7 @@ impl StoreLayout {
     /// Returns the part of the data area that only chunks may use.
     pub(crate) fn reserve(&self) -> Range<u64> {
         let data = self.data();
-        let wanted = (self.block_count / 32).min(RESERVE_BLOCKS_MAX).max(8 * self.chunk_blocks);
+        let wanted = (self.block_count / 32).min(RESERVE_BLOCKS_MAX).max(16 * self.chunk_blocks);
         data.end - wanted.min((data.end - data.start) / 4)..data.end
     }
 

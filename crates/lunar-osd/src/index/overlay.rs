@@ -2,6 +2,7 @@
 
 use super::IndexRows;
 use crate::StoreError;
+use crate::block_io::BLOCK_BYTES;
 use crate::format::{ROW_OVERHEAD_BYTES, RowKey};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -32,6 +33,12 @@ impl RowOverlay {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &RowValue)> {
         self.rows.iter()
+    }
+
+    /// Returns the number of bytes that the index may need to store the changes: a page for each
+    /// row, which is copied, and long rows in pages of twice their length.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.rows.len() as u64 * BLOCK_BYTES + self.bytes as u64 * 2
     }
 
     /// Returns the length of the changes in a record.

@@ -115,7 +115,9 @@ impl ObjectMap<'_> {
         }
         let mut copy = self.begin_copy(rows, serial)?;
         while self.continue_copy(&mut copy, 1)? {
-            self.check_size()?;
+            if self.rows.changed_bytes() > self.bytes_max / 2 {
+                return Err(StoreError::CommandTooLarge(self.rows.changed_bytes()));
+            }
         }
         self.end_copy(copy)
     }
@@ -151,6 +153,9 @@ impl ObjectMap<'_> {
             SharedRows::Data => RowKey::Extent(end, 0),
         };
         for _ in 0..count {
+            if self.rows.changed_bytes() > self.bytes_max / 2 {
+                break;
+            }
             let Some((key, value)) = self.rows.next(copy.next, end)? else { return Ok(false) };
             match key {
                 RowKey::Attribute(_, id) => {
@@ -271,6 +276,9 @@ impl ObjectMap<'_> {
     ) -> Result<bool, StoreError> {
         let end = RowKey::Object(copy.row.serial, u64::MAX);
         for _ in 0..count {
+            if self.rows.changed_bytes() > self.bytes_max / 2 {
+                break;
+            }
             let Some((key, value)) =
                 self.rows.next(RowKey::Object(copy.row.serial, copy.next), end)?
             else {
@@ -290,9 +298,6 @@ impl ObjectMap<'_> {
             let row = self.share_object(&from, true)?;
             self.rows.put(RowKey::Object(copy.to, id), Some(row.encode()));
             self.copy_memberships(copy, id, from.serial, row.serial)?;
-            if self.rows.changed_bytes() > self.bytes_max / 2 {
-                break;
-            }
         }
         Ok(true)
     }

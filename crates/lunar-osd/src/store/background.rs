@@ -1,10 +1,12 @@
 //! Work of the thread while it has no commands: removed objects, and space for the device.
 
 use super::commit::Committer;
-use super::{ObjectCommand, SharedStore, StoreJob};
+use super::{CommittedState, ObjectCommand, SharedStore, StoreJob};
 use crate::StoreError;
+use crate::block_io::BLOCK_BYTES;
 use crate::objects::SharedRows;
 use std::ops::Range;
+use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 
 /// Maximum number of runs of blocks that one step gives back to the device.
@@ -15,9 +17,18 @@ const UNMAP_BLOCKS_MAX: u64 = 16 << 10;
 const COPY_ROWS_MAX: usize = 1000;
 
 impl SharedStore {
-    /// Refuses commands that add rows when the index could not store them.
-    pub(super) fn check_space(&self) -> Result<(), StoreError> {
-        match self.allocator().is_metadata_short(4 * self.layout.chunk_blocks) {
+    /// Returns the part of the space for the index that the active changes may need, in percent.
+    pub(super) fn index_load(&self, state: &CommittedState) -> u64 {
+        let room = self.allocator().metadata_blocks(self.layout.chunk_blocks) * BLOCK_BYTES;
+        state.active.rows.index_bytes().saturating_mul(100) / room.max(1)
+    }
+
+    /// Refuses commands that add rows when the index could not store them. Half of the space is
+    /// for commands that remove rows.
+    pub(super) fn check_space(&self, state: &CommittedState) -> Result<(), StoreError> {
+        let reserve = self.layout.reserve();
+        let room = self.allocator().metadata_blocks(self.layout.chunk_blocks);
+        match room < (reserve.end - reserve.start) / 2 || self.index_load(state) > 50 {
             true => Err(StoreError::NoSpace),
             false => Ok(()),
         }
@@ -36,6 +47,17 @@ impl Committer {
             }
         }
         queue.blocking_recv()
+    }
+
+    /// Refuses copies when the index could not store them.
+    pub(super) fn check_space(&mut self) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let is_full = shared.check_space(&shared.state()).is_err();
+        if is_full {
+            self.checkpoint()?;
+        }
+        let result = shared.check_space(&shared.state());
+        result
     }
 
     /// Removes some rows of removed objects.
@@ -114,12 +136,12 @@ impl Committer {
     }
 
     fn copy_rows(&mut self, id: crate::ObjectId, rows: SharedRows) -> Result<(), StoreError> {
-        self.shared.check_space()?;
+        self.check_space()?;
         let Some(mut copy) = self.apply(None, false, |map| map.begin_object_copy(id, rows))? else {
             return Ok(());
         };
         loop {
-            self.shared.check_space()?;
+            self.check_space()?;
             let (next, goes_on) = self.apply(None, false, |map| {
                 let mut next = copy;
                 let goes_on = map.continue_copy(&mut next, COPY_ROWS_MAX)?;

@@ -83,7 +83,8 @@ impl Committer {
             drop(self.wait_for_checkpoint());
         }
         let freed: u64 = self.freed.iter().map(|run| run.end - run.start).sum();
-        let is_short = freed > self.shared.allocator().free_blocks() / 4 + 64;
+        let is_short = freed > self.shared.allocator().free_blocks() / 4 + 64
+            || self.shared.index_load(&self.shared.state()) > 25;
         if self.running.is_none() && (is_large || is_short || self.log.is_half_full()) {
             drop(self.begin_checkpoint());
         }

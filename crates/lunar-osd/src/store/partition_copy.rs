@@ -28,7 +28,7 @@ impl Committer {
             map.begin_partition_copy(source)
         })?;
         loop {
-            self.shared.check_space()?;
+            self.check_space()?;
             let (next, goes_on) = self.apply(None, false, |map| {
                 let mut next = copy;
                 let goes_on = map.continue_partition_copy(&mut next, COPY_OBJECTS_MAX)?;

@@ -109,7 +109,7 @@ impl<'a> CommandPlanner<'a> {
         command: &ObjectCommand,
     ) -> Result<ObjectCommandResult, StoreError> {
         if !command.works_when_full() {
-            self.base.shared.check_space()?;
+            self.base.shared.check_space(self.base.state)?;
         }
         let created = |partition, id| Ok(ObjectCommandResult::Object(ObjectId::new(partition, id)));
         match command {

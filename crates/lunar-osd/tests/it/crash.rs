@@ -52,6 +52,7 @@ async fn record(seed: u8, count: usize, write_back: bool) -> RecordedRun {
     let store = ObjectStore::open(device.clone(), options).await.unwrap();
     let (mut states, mut first) = (vec![ModelStore::default()], first_commands().into_iter());
     let changes = ChangeOptions { durable: !write_back, time: Some(1) };
+    let mut attempts = 0;
     while states.len() <= count {
         let random = || commands().new_tree(&mut runner).unwrap().current();
         let command = first.next().unwrap_or_else(random);
@@ -59,7 +60,9 @@ async fn record(seed: u8, count: usize, write_back: bool) -> RecordedRun {
             continue; // the filler stays
         }
         let (done, mut state) = (states.len(), states.last().unwrap().clone());
-        let copy = (done % 8 == 7).then(|| partition_copies().new_tree(&mut runner).unwrap());
+        attempts += 1;
+        let is_copy = done % 8 == 7 && attempts % 2 == 0;
+        let copy = is_copy.then(|| partition_copies().new_tree(&mut runner).unwrap());
         device.push(DiskEvent::Begun(done));
         let (result, is_possible) = match copy.map(|copy| copy.current()) {
             Some((source, target)) => {
