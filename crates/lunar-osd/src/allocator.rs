@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(allocator.allocate(1000), Some(70..197));
         assert_eq!(allocator.allocate(1), None);
         allocator.free(3..9);
-        assert_eq!(allocator.free_runs(0..197), [3..9]);
+        assert_eq!(allocator.free_runs(0..197).pop(), Some(3..9));
         assert_eq!(allocator.allocate(100), Some(3..9));
         assert!(!allocator.claim(8..9));
         assert!(!allocator.claim(190..198));
@@ -281,7 +281,8 @@ mod tests {
         assert_eq!(loaded.words, allocator.words);
         assert_eq!(loaded.free, allocator.free);
         assert_eq!(loaded.free_reserve, allocator.free_reserve);
-        assert!(allocator.take_dirty_pages(&[6..8]).len() == 1);
+        // The pages were taken, and since then one was changed.
+        assert_eq!(allocator.take_dirty_pages(&[]).len(), 1);
         assert!(!loaded.load_page(2, &pages[0].1));
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 use lunar_fuzz::{
-    cdb, extended_copy, framing, full_feature, initiator, login, mode_select,
+    cdb, extended_copy, framing, full_feature, initiator, login, mode_select, osd_store,
     persistent_reserve_out, pool_label, relay_storage, text, unmap_list,
 };
 use std::path::Path;
@@ -12,6 +12,8 @@ use std::path::Path;
 const BYTE_CHANGES: u64 = 2000;
 /// The same for PERSISTENT RESERVE OUT, whose inputs run longer: they register many initiators.
 const BYTE_CHANGES_OF_RESERVATIONS: u64 = 100;
+/// The same for images of object stores, each of which is opened twice.
+const IMAGE_CHANGES: u64 = 12;
 /// Number of seeded changes per corpus file: bytes changed, removed or doubled.
 const PIECE_CHANGES: u64 = 300;
 
@@ -94,6 +96,13 @@ fn mode_parameter_lists() {
 #[test]
 fn labels_of_pools() {
     over("pool_label", PIECE_CHANGES, change_bytes, pool_label::run);
+}
+
+/// Goal: no image of an object store breaks a check or an opening, or leads outside the disk.
+/// Method: each file of the corpus, then changed by seed.
+#[test]
+fn images_of_object_stores() {
+    over("osd_store", IMAGE_CHANGES, change_bytes, osd_store::run);
 }
 
 /// Goal: UNMAP follows its list, compared with a second implementation of the standard.

@@ -56,8 +56,8 @@ impl Committer {
         if is_full {
             self.checkpoint()?;
         }
-        let result = shared.check_space(&shared.state());
-        result
+        let state = shared.state();
+        shared.check_space(&state)
     }
 
     /// Removes some rows of removed objects.
