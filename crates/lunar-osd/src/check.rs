@@ -3,6 +3,8 @@
 mod blobs;
 mod members;
 mod shadow;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use crate::block_io::BlockIo;

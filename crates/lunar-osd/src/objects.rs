@@ -183,10 +183,10 @@ impl<'a> ObjectMap<'a> {
     /// `QuotaExceeded` if it has grown too much.
     pub(crate) fn save_data(&mut self, mut object: OpenObject) -> Result<(), StoreError> {
         self.stamp(&mut object.row.data_modified);
-        self.save(object)
+        self.put_open(object)
     }
 
-    fn save(&mut self, object: OpenObject) -> Result<(), StoreError> {
+    fn put_open(&mut self, object: OpenObject) -> Result<(), StoreError> {
         object.check_growth()?;
         let OpenObject { id, row, mut partition, before } = object;
         let key = RowKey::Object(partition.serial, id.object);
@@ -252,7 +252,7 @@ impl<'a> ObjectMap<'a> {
                 object.row.attributes = self.own_attributes(object.row.attributes)?;
                 stamp(&mut object.row.attributes_modified);
                 let serial = object.row.attributes;
-                self.save(object)?;
+                self.put_open(object)?;
                 Ok(serial)
             }
         }

@@ -13,7 +13,7 @@ const BYTE_CHANGES: u64 = 2000;
 /// The same for PERSISTENT RESERVE OUT, whose inputs run longer: they register many initiators.
 const BYTE_CHANGES_OF_RESERVATIONS: u64 = 100;
 /// The same for images of object stores, each of which is opened twice.
-const IMAGE_CHANGES: u64 = 12;
+const IMAGE_CHANGES: u64 = 4;
 /// Number of seeded changes per corpus file: bytes changed, removed or doubled.
 const PIECE_CHANGES: u64 = 300;
 

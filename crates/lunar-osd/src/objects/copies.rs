@@ -217,7 +217,7 @@ impl ObjectMap<'_> {
             SharedRows::Attributes => object.row.attributes = serial,
             SharedRows::Data => object.row.data = serial,
         }
-        self.save(object)
+        self.put_open(object)
     }
 
     /// Creates a copy of a user object in a partition, and returns its id. Its cost does not depend

@@ -90,7 +90,7 @@ impl ObjectMap<'_> {
                 }
                 object.row.quota = limit;
                 self.stamp(&mut object.row.attributes_modified);
-                self.save(object)
+                self.put_open(object)
             }
         }
     }

@@ -113,10 +113,7 @@ impl Committer {
             return;
         }
         self.release_retired();
-        let begun = match self.log.is_empty() {
-            true => self.flush(),
-            false => self.begin_checkpoint(),
-        };
+        let begun = self.begin_if_changed();
         let waiting = std::mem::take(&mut self.requested);
         match (&mut self.running, begun) {
             (Some(running), Ok(())) => running.waiting = waiting,
@@ -129,9 +126,14 @@ impl Committer {
         self.wait_for_checkpoint()?;
         self.check()?;
         self.release_retired();
+        self.begin_if_changed()?;
+        self.wait_for_checkpoint()
+    }
+
+    fn begin_if_changed(&mut self) -> Result<(), StoreError> {
         match self.log.is_empty() {
             true => self.flush(),
-            false => self.checkpoint_always(),
+            false => self.begin_checkpoint(),
         }
     }
 
