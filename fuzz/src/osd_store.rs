@@ -21,8 +21,8 @@ const READ_MAX: usize = 64;
 /// Changes an image as the input says, gives its superblocks and records the right checksums, and
 /// checks and uses the store: nothing but an error or a report may come of it.
 ///
-/// The input is a list of changes: area (1 byte: both superblocks, the log, all), offset (4), number
-/// of bytes (1), bytes.
+/// The input is a list of changes: area (1 byte: the superblocks, the log, all), offset (4), length
+/// (1), bytes.
 pub fn run(input: &[u8]) {
     let mut image = base_image();
     let mut rest = input;

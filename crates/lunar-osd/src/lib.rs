@@ -37,7 +37,12 @@
 //! | `store/partition_copy` | snapshots and clones |
 //! | `store/recovery` | format, and opening: the index, then the records of the log |
 //! | `log` | the ring of records |
-//! | `objects` | the kinds of objects as rows: `directory` (creation, removal), `extents`, `copies` (shared rows), `collections`, `quotas`, `information`, `lists`, `reclaim` |
+//! | `objects` | the kinds of objects as rows |
+//! | `objects/directory`, `objects/lists` | creation, removal and lists |
+//! | `objects/extents`, `objects/copies` | bytes in blobs, and rows that copies share |
+//! | `objects/collections` | members of collections, in both directions |
+//! | `objects/quotas`, `objects/information` | limits and properties |
+//! | `objects/reclaim` | the rows of removed objects |
 //! | `index` | rows: changed ones in memory, the others in redb on chunks of the device |
 //! | `allocator` | free blocks |
 //! | `check` | verification of a device that is not in use |
