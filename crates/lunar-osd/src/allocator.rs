@@ -29,6 +29,8 @@ pub(crate) struct Allocator {
     next: u64,
     /// Pages that changed since the last checkpoint.
     dirty: BTreeSet<u64>,
+    /// The page that changed last, if it is one of them.
+    last_dirty: Option<u64>,
 }
 
 impl Allocator {
@@ -37,7 +39,8 @@ impl Allocator {
         let words = vec![0; block_count.div_ceil(64) as usize];
         let free_reserve = reserve.end - reserve.start;
         let free = block_count - free_reserve;
-        Self { words, block_count, reserve, free, free_reserve, next: 0, dirty: BTreeSet::new() }
+        let dirty = BTreeSet::new();
+        Self { words, block_count, reserve, free, free_reserve, next: 0, dirty, last_dirty: None }
     }
 
     /// Returns the number of free blocks, apart from the reserve.
@@ -71,7 +74,10 @@ impl Allocator {
             true => (*word, *free) = (*word | bit, *free - 1),
             false => (*word, *free) = (*word & !bit, *free + 1),
         }
-        self.dirty.insert(block / PAGE_BLOCKS);
+        let page = block / PAGE_BLOCKS;
+        if self.last_dirty.replace(page) != Some(page) {
+            self.dirty.insert(page);
+        }
     }
 
     /// Takes up to `count` consecutive blocks for data, as many as are found together.
@@ -193,6 +199,7 @@ impl Allocator {
     pub(crate) fn take_dirty_pages(&mut self, freed: &[Range<u64>]) -> Vec<(u64, Vec<u8>)> {
         let touched = freed.iter().flat_map(|run| [run.start, run.end - 1]);
         let mut pages = std::mem::take(&mut self.dirty);
+        self.last_dirty = None;
         pages.extend(touched.map(|block| block / PAGE_BLOCKS));
         let mut freed = freed.to_vec();
         freed.sort_by_key(|run| run.start);

@@ -64,6 +64,16 @@ impl IndexRows {
         Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
     }
 
+    /// Returns the rows from `from` to `to`, exclusive, in the order of the keys.
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<redb::Range<'static, &'static [u8], &'static [u8]>, StoreError> {
+        // A range that ends before its start would panic.
+        self.0.range(from..to.max(from)).map_err(failed)
+    }
+
     /// Calls `visit` with each row, in the order of the keys.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), StoreError> {
         for row in self.0.iter().map_err(failed)? {

@@ -112,6 +112,6 @@ pub struct ObjectInformation {
     pub times: ObjectTimes,
     /// The origin of a partition.
     pub partition_kind: PartitionKind,
-    /// The partition from which a snapshot or clone was made.
+    /// The partition from which a snapshot or clone was made; it may have been removed since.
     pub source: Option<u64>,
 }

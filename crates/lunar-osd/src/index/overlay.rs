@@ -1,11 +1,12 @@
 //! Changed rows in memory, in layers above the index.
 
-use super::IndexRows;
+use super::{IndexRows, failed};
 use crate::StoreError;
 use crate::block_io::BLOCK_BYTES;
 use crate::format::{ROW_OVERHEAD_BYTES, RowKey};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
 use std::ops::Bound::{Excluded, Included};
 
 /// The new value of a row, or none for a row that is removed.
@@ -82,6 +83,22 @@ impl RowLayers<'_> {
         self.index.get(key)
     }
 
+    /// Returns the rows from `from` to `to`, exclusive.
+    fn scan<'b>(
+        &'b self,
+        top: &'b RowOverlay,
+        from: &'b [u8],
+        to: &'b [u8],
+    ) -> Result<RowScan<'b>, StoreError> {
+        let range = (Included(from), Excluded(to.max(from)));
+        let overlays = std::iter::once(top).chain(self.overlays.iter().copied());
+        let changed = overlays.map(|overlay| overlay.rows.range::<[u8], _>(range).peekable());
+        let changed = changed.collect();
+        let mut scan = RowScan { changed, index: self.index.range(from, to)?, stored: None };
+        scan.advance_index()?;
+        Ok(scan)
+    }
+
     fn find(
         &self,
         top: Option<&RowOverlay>,
@@ -110,6 +127,54 @@ impl RowLayers<'_> {
                 Some((key, Some(value))) => return Ok(Some((key, value))),
                 Some((key, None)) if last => to = key.to_vec(),
                 Some((key, None)) => from = [&key[..], &[0]].concat(),
+            }
+        }
+    }
+}
+
+/// Rows of all layers in a range, in the order of their keys.
+struct RowScan<'a> {
+    /// The latest changes first.
+    changed: Vec<Peekable<btree_map::Range<'a, Bytes, RowValue>>>,
+    index: redb::Range<'static, &'static [u8], &'static [u8]>,
+    /// The next row of the index.
+    stored: Option<(Bytes, Bytes)>,
+}
+
+impl RowScan<'_> {
+    /// Reads the next row of the index.
+    fn advance_index(&mut self) -> Result<(), StoreError> {
+        self.stored = match self.index.next() {
+            None => None,
+            Some(row) => {
+                let (key, value) = row.map_err(failed)?;
+                let copy = Bytes::copy_from_slice;
+                Some((copy(key.value()), copy(value.value())))
+            }
+        };
+        Ok(())
+    }
+
+    /// Returns the next row.
+    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
+        loop {
+            let changed = self.changed.iter_mut().filter_map(|rows| rows.peek().map(|row| row.0));
+            let stored = self.stored.as_ref().map(|row| &row.0);
+            let Some(key) = changed.chain(stored).min().cloned() else { return Ok(None) };
+            // The first layer with the key has its value; the others are passed too.
+            let mut found: Option<RowValue> = None;
+            for rows in &mut self.changed {
+                if let Some((_, value)) = rows.next_if(|row| *row.0 == key) {
+                    found.get_or_insert_with(|| value.clone());
+                }
+            }
+            if self.stored.as_ref().is_some_and(|row| row.0 == key) {
+                let value = self.stored.take().map(|row| row.1);
+                found.get_or_insert(value);
+                self.advance_index()?;
+            }
+            if let Some(Some(value)) = found {
+                return Ok(Some((key, value)));
             }
         }
     }
@@ -159,6 +224,23 @@ impl<'a> RowEditor<'a> {
         self.find(from, to, false)
     }
 
+    /// Calls `visit` with the rows from `from` to `to`, exclusive, until it returns false.
+    pub(crate) fn scan(
+        &self,
+        from: RowKey,
+        to: RowKey,
+        mut visit: impl FnMut(RowKey, &[u8]) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let (from, to) = (from.encode(), to.encode());
+        let mut rows = self.below.scan(&self.changes, &from, &to)?;
+        while let Some((key, value)) = rows.next()? {
+            if !visit(decode_key(&key)?, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the last row from `from` to `to`, exclusive.
     pub(crate) fn last(
         &self,
@@ -176,9 +258,12 @@ impl<'a> RowEditor<'a> {
     ) -> Result<Option<(RowKey, Bytes)>, StoreError> {
         let found = self.below.find(Some(&self.changes), &from.encode(), &to.encode(), last)?;
         let Some((key, value)) = found else { return Ok(None) };
-        let key = RowKey::decode(&key).ok_or_else(|| StoreError::damaged("a key is invalid"))?;
-        Ok(Some((key, value)))
+        Ok(Some((decode_key(&key)?, value)))
     }
+}
+
+fn decode_key(key: &[u8]) -> Result<RowKey, StoreError> {
+    RowKey::decode(key).ok_or_else(|| StoreError::damaged("a key is invalid"))
 }
 
 pub(crate) fn damaged(key: RowKey) -> StoreError {

@@ -1,9 +1,9 @@
 //! Extent maps: the bytes of objects in blobs, and the references of blobs.
 
 use super::{ObjectMap, OpenObject};
-use crate::StoreError;
 use crate::format::{BLOB_BYTES_MAX, BlobRow, ExtentRow, RowKey};
 use crate::index::damaged;
+use crate::{ObjectId, StoreError};
 use std::ops::Range;
 
 /// Maximum length of an object.
@@ -86,6 +86,29 @@ impl ObjectMap<'_> {
             visit(part)?;
         }
         Ok(())
+    }
+
+    /// Returns up to `count_max` runs of written bytes, in order, from `offset` on.
+    pub(crate) fn written_ranges(
+        &self,
+        id: ObjectId,
+        offset: u64,
+        count_max: usize,
+    ) -> Result<Vec<Range<u64>>, StoreError> {
+        let row = self.user_object(id)?;
+        let mut found: Vec<Range<u64>> = Vec::new();
+        let mut rest = offset..row.length.max(offset);
+        while let Some(extent) = self.overlapping(row.data, &rest)? {
+            let part = extent.part(&rest);
+            rest.start = part.end();
+            let is_full = found.len() >= count_max;
+            match found.last_mut() {
+                Some(last) if last.end == part.offset => last.end = part.end(),
+                _ if is_full => break,
+                _ => found.push(part.offset..part.end()),
+            }
+        }
+        Ok(found)
     }
 
     /// Returns the blob of an extent, which has the bytes of the extent.

@@ -3,7 +3,7 @@
 use super::{COLLECTION, ObjectMap};
 use crate::format::{ObjectRow, RowKey};
 use crate::index::damaged;
-use crate::{FIRST_ID, ObjectId, ObjectKind, StoreError};
+use crate::{ObjectId, ObjectKind, StoreError};
 
 impl ObjectMap<'_> {
     /// Returns up to `count_max` ids of partitions, in order, from `first` on.
@@ -13,14 +13,12 @@ impl ObjectMap<'_> {
         count_max: usize,
     ) -> Result<Vec<u64>, StoreError> {
         let root = self.root()?.serial;
-        let (mut next, mut found) = (first.max(FIRST_ID), Vec::new());
-        let end = RowKey::Partition(root, u64::MAX);
-        while found.len() < count_max {
-            let Some((key, _)) = self.rows.next(RowKey::Partition(root, next), end)? else { break };
+        let (from, to) = (RowKey::Partition(root, first), RowKey::Partition(root, u64::MAX));
+        let mut found = Vec::new();
+        self.rows.scan(from, to, |key, _| {
             let RowKey::Partition(_, id) = key else { return Err(damaged(key)) };
-            found.push(id);
-            next = id + 1;
-        }
+            Ok(push(&mut found, count_max, id))
+        })?;
         Ok(found)
     }
 
@@ -33,19 +31,15 @@ impl ObjectMap<'_> {
         count_max: usize,
     ) -> Result<Vec<u64>, StoreError> {
         let serial = self.partition(partition)?.serial;
-        let (mut next, mut found) = (first.max(FIRST_ID), Vec::new());
-        let end = RowKey::Object(serial, u64::MAX);
-        while found.len() < count_max {
-            let row = self.rows.next(RowKey::Object(serial, next), end)?;
-            let Some((key, value)) = row else { break };
-            let (RowKey::Object(_, id), Some(row)) = (key, ObjectRow::decode(&value)) else {
+        let (from, to) = (RowKey::Object(serial, first), RowKey::Object(serial, u64::MAX));
+        let mut found = Vec::new();
+        self.rows.scan(from, to, |key, value| {
+            let (RowKey::Object(_, id), Some(row)) = (key, ObjectRow::decode(value)) else {
                 return Err(damaged(key));
             };
-            if (row.kind == COLLECTION) == (kind == ObjectKind::Collection) {
-                found.push(id);
-            }
-            next = id + 1;
-        }
+            let is_wanted = (row.kind == COLLECTION) == (kind == ObjectKind::Collection);
+            Ok(!is_wanted || push(&mut found, count_max, id))
+        })?;
         Ok(found)
     }
 
@@ -57,12 +51,21 @@ impl ObjectMap<'_> {
         count_max: usize,
     ) -> Result<Vec<u64>, StoreError> {
         let serial = self.collection(collection)?.serial;
-        let (mut next, mut found) = (first, Vec::new());
-        while found.len() < count_max {
-            let Some((id, _)) = self.next_member(serial, next)? else { break };
-            found.push(id);
-            next = id + 1;
-        }
+        let (from, to) = (RowKey::Member(serial, first), RowKey::Member(serial, u64::MAX));
+        let mut found = Vec::new();
+        self.rows.scan(from, to, |key, _| {
+            let RowKey::Member(_, id) = key else { return Err(damaged(key)) };
+            Ok(push(&mut found, count_max, id))
+        })?;
         Ok(found)
     }
+}
+
+/// Adds an id to a list that is not full. Returns false for a full list.
+fn push(found: &mut Vec<u64>, count_max: usize, id: u64) -> bool {
+    let has_room = found.len() < count_max;
+    if has_room {
+        found.push(id);
+    }
+    has_room
 }

@@ -118,6 +118,21 @@ impl ObjectStore {
         blocking(move || shared.look_up(|map| Ok(map.user_object(object)?.length))).await
     }
 
+    /// Returns up to `count_max` runs of bytes of a user object that are written, in order, from
+    /// `offset` on; the bytes between them are holes. READ MAP.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `WrongObjectKind`, `Damaged`, `Index`.
+    pub async fn written_ranges(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        count_max: usize,
+    ) -> Result<Vec<Range<u64>>, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        blocking(move || shared.look_up(|map| map.written_ranges(object, offset, count_max))).await
+    }
+
     /// Returns the properties of an object, a collection, a partition or the root.
     ///
     /// # Errors
@@ -204,14 +219,15 @@ impl ObjectStore {
                 Some(page) => RowKey::Attribute(serial, AttributeId::new(page, 0)),
                 None => RowKey::Attribute(serial.saturating_add(1), AttributeId::new(0, 0)),
             };
-            let (mut next, mut found) = (first, Vec::new());
-            while found.len() < count_max {
-                let row = map.rows().next(RowKey::Attribute(serial, next), end)?;
-                let Some((RowKey::Attribute(_, id), value)) = row else { break };
-                found.push((id, value));
-                let Some(number) = id.number.checked_add(1) else { break };
-                next.number = number;
-            }
+            let mut found = Vec::new();
+            map.rows().scan(RowKey::Attribute(serial, first), end, |key, value| {
+                let RowKey::Attribute(_, id) = key else { return Ok(false) };
+                let has_room = found.len() < count_max;
+                if has_room {
+                    found.push((id, Bytes::copy_from_slice(value)));
+                }
+                Ok(has_room)
+            })?;
             Ok(found)
         };
         blocking(move || shared.look_up(get)).await

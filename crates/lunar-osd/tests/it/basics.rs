@@ -99,6 +99,24 @@ async fn an_object_can_end_at_the_last_byte() {
 }
 
 #[tokio::test]
+async fn holes_are_known() {
+    let (_, store) = store().await;
+    let partition = store.create_partition(None).await.unwrap();
+    let object = store.create(partition, None).await.unwrap();
+    store.write(object, 8192, data(1, 100)).await.unwrap();
+    store.write(object, 8292, data(1, 5000)).await.unwrap();
+    store.write(object, 1 << 40, data(1, 10)).await.unwrap();
+    store.clear(object, 9000, 500).await.unwrap();
+    let end = 1 << 40;
+    let all = [8192..9000, 9500..13_292, end..end + 10];
+    assert_eq!(store.written_ranges(object, 0, 9).await.unwrap(), all);
+    assert_eq!(store.written_ranges(object, 0, 2).await.unwrap(), all[..2]);
+    let found = store.written_ranges(object, 10_000, 1).await.unwrap();
+    assert_eq!(found.first(), Some(&(10_000..13_292)));
+    assert_eq!(store.written_ranges(object, end + 10, 9).await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn a_full_store_takes_data_again_after_a_removal() {
     let (device, store) = store().await;
     let partition = store.create_partition(None).await.unwrap();

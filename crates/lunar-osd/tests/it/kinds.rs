@@ -181,8 +181,11 @@ async fn times_of_access_are_stored_without_writes_of_their_own() {
     // Without other changes a close stores them too.
     store.record_access(object, AccessKind::Data, 7000).await.unwrap();
     store.close().await.unwrap();
-    let store = open(device).await;
+    let store = open(device.clone()).await;
     assert_eq!(times(store.information(object).await.unwrap()), (7000, 6000));
+    store.remove(object).await.unwrap();
+    store.close().await.unwrap();
+    assert_sound(device).await;
 }
 
 #[tokio::test]

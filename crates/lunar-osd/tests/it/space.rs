@@ -1,8 +1,12 @@
 //! Space: what is given back, and commands on a full store.
 
+use crate::device::RecordingDevice;
 use crate::model::data;
-use crate::stores::{DURABLE, assert_sound, create, memory, open, reclaim_all};
-use lunar_osd::{AttributeId, ChangeOptions, ObjectCommand, ObjectId, ObjectStore, StoreError};
+use crate::stores::{DURABLE, WRITE_BACK, assert_sound, create, memory, open, reclaim_all};
+use lunar_block::{Effect, Fault, FaultDevice, FaultOperation};
+use lunar_osd::{
+    AttributeId, ChangeOptions, FIRST_ID, ObjectCommand, ObjectId, ObjectStore, StoreError,
+};
 use std::sync::Arc;
 
 #[tokio::test]
@@ -80,7 +84,7 @@ async fn commands_that_free_space_work_on_a_full_store() {
 /// a crash.
 #[tokio::test]
 async fn a_partition_is_removed_at_once_and_reclaimed_after_a_crash() {
-    let device = memory(32 << 20);
+    let device = RecordingDevice::new(vec![0; 32 << 20]);
     let store = create(device.clone()).await;
     let empty = store.free_bytes();
     let partition = store.create_partition(None).await.unwrap();
@@ -97,8 +101,8 @@ async fn a_partition_is_removed_at_once_and_reclaimed_after_a_crash() {
     assert_eq!(store.create_partition(Some(partition)).await.unwrap(), partition);
     assert_eq!(store.list(partition, 0, 10).await.unwrap(), []);
     store.flush().await.unwrap();
-    drop(store); // without a close
-
+    // As after a crash: the log has the removal, and perhaps the first steps of the reclaim.
+    let device = RecordingDevice::new(device.image());
     let store = open(device.clone()).await;
     assert_eq!(store.list(partition, 0, 10).await.unwrap(), []);
     reclaim_all(&store).await;
@@ -106,7 +110,94 @@ async fn a_partition_is_removed_at_once_and_reclaimed_after_a_crash() {
     store.close().await.unwrap();
     let report = lunar_osd::check(device.clone()).await.unwrap();
     assert_eq!((report.removals, report.blobs, report.problems), (0, 0, vec![]));
-    let store = Arc::new(open(device).await);
+    let store = open(device).await;
     let lost = empty - store.free_bytes();
     assert!(lost < 3 << 20, "{lost} bytes are lost");
+}
+
+/// Blocks that only a reader keeps from being used again are free after a crash.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_beside_a_slow_reader_loses_no_space() {
+    let disk = RecordingDevice::new(vec![0; 16 << 20]);
+    let device = FaultDevice::new(disk.clone(), 1);
+    let store = Arc::new(create(device.clone()).await);
+    let partition = store.create_partition(None).await.unwrap();
+    let object = store.create(partition, None).await.unwrap();
+    store.write(object, 0, data(0, 400_000)).await.unwrap();
+    assert_eq!(store.read(object, 0, 400_000).await.unwrap(), data(0, 400_000));
+    device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).times(1));
+    let reader = Arc::clone(&store);
+    let reading = tokio::spawn(async move { reader.read(object, 0, 400_000).await });
+    while device.hanging() == 0 {
+        tokio::task::yield_now().await;
+    }
+    for round in 1..4 {
+        store.write(object, 0, data(round, 400_000)).await.unwrap();
+        store.checkpoint().await.unwrap();
+    }
+    assert_sound(RecordingDevice::new(disk.image())).await;
+    device.release();
+    assert_eq!(reading.await.unwrap().unwrap(), data(0, 400_000));
+}
+
+/// Random commands on a store that is always full: none stops it.
+#[tokio::test]
+async fn a_full_store_goes_on() {
+    let seeds: u64 = std::env::var("LUNAR_SEEDS").map_or(1, |seeds| seeds.parse().unwrap());
+    for seed in 1..=seeds {
+        stay_full(seed).await;
+    }
+}
+
+async fn stay_full(seed: u64) {
+    let device = memory(8 << 20);
+    create(device.clone()).await.close().await.unwrap();
+    let store = ObjectStore::open(device.clone(), WRITE_BACK).await.unwrap();
+    let partition = store.create_partition(None).await.unwrap();
+    let mut random = seed;
+    let mut next = move |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 8) % below
+    };
+    let (mut refused, mut removed) = (0, 0);
+    for step in 0..1500_u32 {
+        let object = ObjectId::new(partition, FIRST_ID + next(200));
+        let bytes = data(step as u8, next(60_000) as usize);
+        let id = AttributeId::new(1, next(5) as u32);
+        let command = match next(12) {
+            0..=2 => ObjectCommand::Create { partition, id: Some(object.object) },
+            3..=5 => ObjectCommand::Write { object, offset: next(100_000), data: bytes },
+            6 => ObjectCommand::SetAttribute { owner: object, id, value: Some(bytes) },
+            7 => ObjectCommand::Punch { object, offset: next(1000), len: next(50_000) },
+            8 => ObjectCommand::Clear { object, offset: next(1000), len: next(50_000) },
+            9 => ObjectCommand::Copy {
+                source: object,
+                partition,
+                id: Some(FIRST_ID + next(200)),
+                with_attributes: true,
+            },
+            10 if refused > removed => ObjectCommand::Remove(object),
+            _ => continue,
+        };
+        removed += u32::from(matches!(command, ObjectCommand::Remove(_)));
+        let frees = matches!(
+            command,
+            ObjectCommand::Remove(_) | ObjectCommand::Punch { .. } | ObjectCommand::Clear { .. }
+        );
+        match store.execute(vec![command], ChangeOptions::default()).await {
+            Ok(_) => {}
+            Err(StoreError::NoSpace) if !frees => refused += 1,
+            Err(
+                StoreError::NoSuchObject(_)
+                | StoreError::IdInUse(_)
+                | StoreError::OutOfRange { .. },
+            ) => {}
+            Err(error) => panic!("seed {seed}, step {step}: {error}"),
+        }
+    }
+    assert!(refused > 0, "seed {seed}: the store was never full");
+    store.close().await.unwrap();
+    assert_sound(device).await;
 }
