@@ -11,6 +11,7 @@ mod reclaim;
 
 pub(crate) use copies::SharedRows;
 pub(crate) use extents::{MappedExtent, OBJECT_BYTES_MAX};
+pub(crate) use reclaim::ReclaimCursor;
 
 use crate::format::{ObjectRow, PartitionRow, QuotaFields, RootRow, RowKey};
 use crate::index::{RowEditor, damaged};

@@ -141,11 +141,16 @@ impl ObjectMap<'_> {
         Ok(())
     }
 
-    /// Removes a member of a removed collection, and its references. Returns false if there is
-    /// none.
-    pub(super) fn drop_next_member(&mut self, collection_serial: u64) -> Result<bool, StoreError> {
-        let Some((id, member)) = self.next_member(collection_serial, 0)? else { return Ok(false) };
-        self.rows.put(RowKey::Member(collection_serial, id), None);
+    /// Removes a member of a removed collection, and its references.
+    pub(super) fn drop_member(
+        &mut self,
+        collection_serial: u64,
+        id: u64,
+        value: &[u8],
+    ) -> Result<(), StoreError> {
+        let key = RowKey::Member(collection_serial, id);
+        let member = MemberRow::decode(value).ok_or_else(|| damaged(key))?;
+        self.rows.put(key, None);
         let mut next = 0;
         while let Some((number, row)) = self.next_membership(member.serial, next)? {
             next = number + 1;
@@ -153,6 +158,6 @@ impl ObjectMap<'_> {
                 self.rows.put(RowKey::Membership(member.serial, number), None);
             }
         }
-        Ok(true)
+        Ok(())
     }
 }

@@ -80,8 +80,7 @@ impl ObjectMap<'_> {
     /// Ends the use of shared rows; the last user lets them be reclaimed.
     fn drop_shared(&mut self, rows: SharedRows, serial: u64) -> Result<(), StoreError> {
         match self.users(rows, serial)? {
-            1 if self.has_rows(rows, serial)? => self.put_removed(rows.removed(), serial),
-            1 => {}
+            1 => self.drop_or_reclaim(rows.removed(), serial)?,
             users => self.put_users(rows, serial, users - 1),
         }
         Ok(())

@@ -79,13 +79,13 @@ impl ObjectMap<'_> {
         range: Range<u64>,
         mut visit: impl FnMut(MappedExtent) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut rest = range;
-        while let Some(extent) = self.overlapping(map, &rest)? {
-            let part = extent.part(&rest);
-            rest.start = part.end();
-            visit(part)?;
-        }
-        Ok(())
+        let Some(first) = self.overlapping(map, &range)? else { return Ok(()) };
+        visit(first.part(&range))?;
+        let (from, to) = (first.offset + 1, range.end);
+        self.rows.scan(RowKey::Extent(map, from), RowKey::Extent(map, to), |key, value| {
+            visit(MappedExtent::parse(key, value)?.part(&range))?;
+            Ok(true)
+        })
     }
 
     /// Returns up to `count_max` runs of written bytes, in order, from `offset` on.
@@ -168,7 +168,8 @@ impl ObjectMap<'_> {
         range: Range<u64>,
     ) -> Result<(), StoreError> {
         let map = object.row.data;
-        while let Some(extent) = self.overlapping(map, &range)? {
+        let mut found = self.overlapping(map, &range)?;
+        while let Some(extent) = found {
             self.rows.put(RowKey::Extent(map, extent.offset), None);
             object.row.used = object.row.used.saturating_sub(extent.row.used_bytes());
             let sides = [extent.offset..range.start, range.end..extent.end()];
@@ -185,6 +186,8 @@ impl ObjectMap<'_> {
                 _ => {}
             }
             self.check_size()?;
+            // A search from the start would pass the rows that were removed.
+            found = self.next_extent(map, extent.offset + 1, range.end)?;
         }
         Ok(())
     }

@@ -62,8 +62,13 @@ impl Committer {
 
     /// Removes some rows of removed objects.
     pub(super) fn reclaim(&mut self) {
+        let mut cursor = self.reclaim_cursor;
+        let found = self.apply(None, false, |map| map.reclaim(&mut cursor));
+        if found.is_ok() {
+            self.reclaim_cursor = cursor;
+        }
         // A failure stops the store, and the next command reports it.
-        self.has_removed = self.apply(None, false, |map| map.reclaim()).unwrap_or(false);
+        self.has_removed = found.unwrap_or(false);
     }
 
     /// Removes some rows of removed objects if commands may soon need their space.

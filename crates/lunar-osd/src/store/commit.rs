@@ -6,7 +6,7 @@ use super::{ChangeJob, JobResult, ObjectCommandResult, SharedStore, StoreJob};
 use crate::StoreError;
 use crate::format::{LogGroup, RowKey};
 use crate::log::LogRing;
-use crate::objects::ObjectMap;
+use crate::objects::{ObjectMap, ReclaimCursor};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +35,7 @@ pub(super) struct Committer {
     pub(super) is_flushed: bool,
     /// True if rows of removed objects may be left.
     pub(super) has_removed: bool,
+    pub(super) reclaim_cursor: ReclaimCursor,
     /// The failure that ended all changes.
     pub(super) stopped: Option<Arc<str>>,
     /// The queue of the thread, for a checkpoint that ends.

@@ -95,6 +95,7 @@ pub(super) fn open(
         requested: Vec::new(),
         is_flushed: false,
         has_removed: true,
+        reclaim_cursor: Default::default(),
         stopped: None,
         wake: None,
     };
