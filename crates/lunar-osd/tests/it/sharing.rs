@@ -1,6 +1,6 @@
 //! Copies, snapshots and clones.
 
-use crate::device::{DiskEvent, RecordingDevice};
+use crate::device::{DiskEvent, RecordingDevice, image_after_cut};
 use crate::model::data;
 use crate::stores::{DURABLE, assert_sound, create, memory, open, reclaim_all};
 use lunar_osd::{
@@ -141,7 +141,8 @@ async fn a_clone_changes_and_can_be_detached() {
 /// Its extents do not fit a record, so several records copy them.
 #[tokio::test]
 async fn a_copy_with_many_extents_can_be_changed() {
-    let device = memory(64 << 20);
+    let image = vec![0; 64 << 20];
+    let device = RecordingDevice::new(image.clone());
     let store = create(device.clone()).await;
     let partition = store.create_partition(None).await.unwrap();
     let object = store.create(partition, None).await.unwrap();
@@ -160,8 +161,10 @@ async fn a_copy_with_many_extents_can_be_changed() {
         store.set_attribute(object, id, Some(data(number as u8, 60_000))).await.unwrap();
     }
     let copy = store.copy(object, partition, None).await.unwrap();
+    let before = device.events().len();
     store.write(copy, 8192, data(200, 100)).await.unwrap();
     store.set_attribute(copy, ID, Some(data(9, 9))).await.unwrap();
+    let events = device.events();
     for at in [0, 1, 2, count - 1] {
         let want = |id| data(if id == copy && at == 1 { 200 } else { at as u8 }, 100);
         for id in [object, copy] {
@@ -172,4 +175,14 @@ async fn a_copy_with_many_extents_can_be_changed() {
     assert_eq!(store.attribute(object, ID).await.unwrap(), Some(data(1, 60_000)));
     store.close().await.unwrap();
     assert_sound(device).await;
+    // A power cut between the records of the copies.
+    for part in 1..6 {
+        let cut = before + (events.len() - before) * part / 6;
+        let image = image_after_cut(image.clone(), &events[..cut], || true);
+        let device = RecordingDevice::new(image);
+        assert_sound(device.clone()).await;
+        let store = open(device).await;
+        let found = store.read(copy, 8192, 100).await.unwrap();
+        assert!(found == data(1, 100) || found == data(200, 100), "cut after {cut}");
+    }
 }
