@@ -151,6 +151,21 @@ impl Allocator {
         true
     }
 
+    /// Marks `range` as free. Returns false, without effect, if a part is free or does not exist.
+    pub(crate) fn release(&mut self, range: Range<u64>) -> bool {
+        let exists = range.start < range.end && range.end <= self.block_count;
+        if !exists || !range.clone().all(|block| self.is_used(block)) {
+            return false;
+        }
+        range.for_each(|block| self.set(block, false));
+        true
+    }
+
+    /// Returns the used runs.
+    pub(crate) fn used_runs(&self) -> Vec<Range<u64>> {
+        self.differences(&Self::new(self.block_count, 0..0))
+    }
+
     /// Marks all of `range` as used, also what is used already; a part beyond the end is ignored.
     pub(crate) fn reserve(&mut self, range: Range<u64>) {
         for block in range.start..range.end.min(self.block_count) {
@@ -185,7 +200,11 @@ impl Allocator {
     /// Returns the runs of blocks that are free in one of two bitmaps only.
     pub(crate) fn differences(&self, other: &Self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
-        for block in 0..self.block_count.min(other.block_count) {
+        let end = self.block_count.min(other.block_count);
+        let words = self.words.iter().zip(&other.words);
+        let unequal = (0_u64..).zip(words).filter(|(_, (a, b))| a != b);
+        let blocks = unequal.flat_map(|(at, _)| at * 64..(at + 1) * 64);
+        for block in blocks.take_while(|block| *block < end) {
             match runs.last_mut() {
                 _ if self.is_used(block) == other.is_used(block) => {}
                 Some(run) if run.end == block => run.end += 1,

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 const RECORD_BYTES_MAX: usize = 4 << 20;
 
 /// The end of the log, where the next record goes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LogRing {
     io: BlockIo,
     layout: StoreLayout,

@@ -159,16 +159,46 @@ impl Committer {
     /// Applies the records of the log up to its end. Returns true if there are any.
     fn replay(&mut self) -> Result<bool, StoreError> {
         let mut found = false;
+        let mut reserved = self.reserve_blobs()?;
         while let Some((group, count)) = self.log.read_next()? {
             let blobs = self.blob_changes(&group)?;
             let Some(deferred) = self.data_of(&group, &blobs)? else { break };
-            self.apply_record(group, blobs, deferred)?;
+            self.apply_record(group, blobs, deferred, &mut reserved)?;
             self.log.pass(count);
             self.checkpoint_if_due();
             self.make_room()?;
             found = true;
         }
+        // Blobs of records behind the end.
+        let mut allocator = self.shared.allocator();
+        reserved.used_runs().into_iter().for_each(|run| allocator.free(run));
+        drop(allocator);
         Ok(found)
+    }
+
+    /// Takes the free blocks that the records use, so that no checkpoint of the replay takes them
+    /// for the index. Returns them as a bitmap.
+    fn reserve_blobs(&self) -> Result<Allocator, StoreError> {
+        let layout = self.shared.layout;
+        let mut reserved = Allocator::new(layout.block_count, layout.reserve());
+        let (mut log, area) = (self.log.clone(), layout.data());
+        while let Some((group, count)) = log.read_next()? {
+            for (key, value) in &group.rows {
+                let Some(RowKey::Blob(start)) = RowKey::decode(key) else { continue };
+                let Some(blob) = value.as_deref().and_then(BlobRow::decode) else { continue };
+                let blocks = blob.blocks(start);
+                if area.start > blocks.start || area.end < blocks.end {
+                    continue;
+                }
+                let mut allocator = self.shared.allocator();
+                for run in allocator.free_runs(blocks) {
+                    allocator.claim(run.clone());
+                    reserved.claim(run);
+                }
+            }
+            log.pass(count);
+        }
+        Ok(reserved)
     }
 
     /// Checks the rows of a record, and returns those of blobs that come and go.
@@ -230,14 +260,14 @@ impl Committer {
         group: LogGroup,
         blobs: BlobChanges,
         deferred: HashMap<u64, Bytes>,
+        reserved: &mut Allocator,
     ) -> Result<(), StoreError> {
-        let mut allocator = self.shared.allocator();
         for (start, blob) in &blobs.new {
-            if !allocator.claim(blob.blocks(*start)) {
+            // Blocks that were not free before the replay have another owner.
+            if !reserved.release(blob.blocks(*start)) {
                 return Err(damaged(RowKey::Blob(*start)));
             }
         }
-        drop(allocator);
         self.freed.extend(blobs.removed.iter().map(|(start, blob)| blob.blocks(*start)));
         let mut state = self.shared.state_mut();
         let active = &mut state.active;

@@ -3,7 +3,7 @@
 use crate::device::RecordingDevice;
 use crate::model::data;
 use crate::stores::{DURABLE, assert_sound, create, open};
-use lunar_block::{Effect, Fault, FaultDevice, FaultOperation};
+use lunar_block::{BlockRange, Effect, Fault, FaultDevice, FaultOperation};
 use lunar_osd::{AttributeId, ObjectCommand, ObjectId, ObjectStore};
 use std::sync::Arc;
 use tokio::task::{JoinHandle, yield_now};
@@ -98,4 +98,46 @@ async fn a_full_log_waits_for_the_checkpoint() {
     let cut = open(RecordingDevice::new(disk.image())).await;
     let found = cut.attributes(ObjectId::ROOT, AttributeId::new(1, 0), 1000).await.unwrap();
     assert_eq!(found.len(), 500);
+}
+
+/// A replay makes checkpoints, which take blocks for the index: never those of records that are
+/// replayed later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_log_is_replayed_as_a_whole() {
+    let HangingCheckpoint { disk, device, store, object, checkpoint } =
+        hang(FaultOperation::Write).await;
+    for round in 0..150 {
+        // The attribute lets the index grow.
+        let id = AttributeId::new(1, round as u32);
+        let value = Some(data(1, 2900));
+        let commands = vec![
+            ObjectCommand::Write { object, offset: round * 8192, data: data(round as u8, 100) },
+            ObjectCommand::SetAttribute { owner: object, id, value },
+        ];
+        store.execute(commands, DURABLE).await.unwrap();
+    }
+    let large = store.create(object.partition, None).await.unwrap();
+    store.write(large, 0, data(9, 100_000)).await.unwrap();
+    let cut = FaultDevice::new(RecordingDevice::new(disk.image()), 1);
+    assert_sound(cut.clone()).await;
+    // The replay stops behind the half of the log until its first checkpoint has made progress. It
+    // has read the record twice before.
+    let late = BlockRange::new((32 + 140) * 8, 8);
+    cut.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).at(late).after(2).times(1));
+    let opening = tokio::spawn(open(cut.clone()));
+    while cut.hanging() == 0 && !opening.is_finished() {
+        yield_now().await;
+    }
+    while cut.seen(FaultOperation::Flush) < 2 && !opening.is_finished() {
+        yield_now().await;
+    }
+    cut.release();
+    let after_cut = opening.await.unwrap();
+    for round in 0..150 {
+        let found = after_cut.read(object, round * 8192, 100).await.unwrap();
+        assert_eq!(found, data(round as u8, 100), "{round}");
+    }
+    assert_eq!(after_cut.read(large, 0, 1 << 20).await.unwrap(), data(9, 100_000));
+    device.release();
+    checkpoint.await.unwrap();
 }

@@ -176,8 +176,8 @@ async fn a_copy_with_many_extents_can_be_changed() {
     store.close().await.unwrap();
     assert_sound(device).await;
     // A power cut between the records of the copies.
-    for part in 1..6 {
-        let cut = before + (events.len() - before) * part / 6;
+    for part in 1..4 {
+        let cut = before + (events.len() - before) * part / 4;
         let image = image_after_cut(image.clone(), &events[..cut], || true);
         let device = RecordingDevice::new(image);
         assert_sound(device.clone()).await;
