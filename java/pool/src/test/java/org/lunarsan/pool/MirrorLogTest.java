@@ -64,6 +64,8 @@ class MirrorLogTest {
             cache.cutPower();
         }
         assertThrows(PoisonedException.class, pool::flush);
-        assertLogged("WARNING", "no member has all acknowledged writes, logged0");
+        assertLogged(
+                "WARNING",
+                "no member has all acknowledged writes; the content of logged0 is used");
     }
 }
