@@ -237,7 +237,7 @@ impl ObjectStore {
     /// Applies `commands` as one: all of them, or none.
     ///
     /// # Errors
-    /// Those of the first command that cannot be applied; nothing has changed then.
+    /// The errors of the first command that cannot be applied. In that case nothing has changed.
     pub async fn execute(
         &self,
         commands: Vec<ObjectCommand>,
@@ -294,7 +294,7 @@ impl ObjectStore {
     /// Makes all changes durable and ends the use of the device. Later commands fail.
     ///
     /// # Errors
-    /// Those of [`checkpoint`](Self::checkpoint); the device is not in use then, either.
+    /// The errors of [`checkpoint`](Self::checkpoint). The device is no longer in use in any case.
     pub async fn close(self) -> Result<(), StoreError> {
         self.ask(StoreJob::Close).await
     }

@@ -173,7 +173,7 @@ impl Committer {
         let queue = self.wake.clone();
         let thread = std::thread::Builder::new().name("object index".into());
         let spawned = thread.spawn(move || {
-            // Nobody waits for it if the store is gone.
+            // The result has no receiver if the store was dropped.
             drop(done.send(work.run()));
             wake(queue);
         });

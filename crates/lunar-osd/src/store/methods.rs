@@ -51,7 +51,7 @@ impl ObjectStore {
     /// Creates an empty collection; the store chooses the id if `id` is none.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create).
+    /// The errors of [`create`](Self::create).
     pub async fn create_collection(
         &self,
         partition: u64,
@@ -66,7 +66,7 @@ impl ObjectStore {
     /// Creates a copy of a user object with its attributes, and returns its name.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create), `NoSuchObject`, `WrongObjectKind`.
+    /// The errors of [`create`](Self::create), `NoSuchObject`, `WrongObjectKind`.
     pub async fn copy(
         &self,
         source: ObjectId,
@@ -134,7 +134,7 @@ impl ObjectStore {
     /// Writes `data` at the end of the object, and returns the first byte.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write).
+    /// The errors of [`write`](Self::write).
     pub async fn append(&self, object: ObjectId, data: Bytes) -> Result<u64, StoreError> {
         match self.execute_one(ObjectCommand::Append { object, data }).await? {
             ObjectCommandResult::Offset(offset) => Ok(offset),
@@ -145,7 +145,7 @@ impl ObjectStore {
     /// Makes `len` bytes zero and frees their space.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write), and `CommandTooLarge`.
+    /// The errors of [`write`](Self::write), and `CommandTooLarge`.
     pub async fn clear(&self, object: ObjectId, offset: u64, len: u64) -> Result<(), StoreError> {
         self.execute_one(ObjectCommand::Clear { object, offset, len }).await.map(drop)
     }
@@ -161,7 +161,7 @@ impl ObjectStore {
     /// Sets the logical length.
     ///
     /// # Errors
-    /// Those of [`clear`](Self::clear).
+    /// The errors of [`clear`](Self::clear).
     pub async fn set_length(&self, object: ObjectId, length: u64) -> Result<(), StoreError> {
         self.execute_one(ObjectCommand::SetLength { object, length }).await.map(drop)
     }

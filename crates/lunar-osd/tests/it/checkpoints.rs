@@ -94,7 +94,7 @@ async fn a_full_log_waits_for_the_checkpoint() {
         writer.await.unwrap();
     }
     checkpoint.await.unwrap();
-    // As after a power cut.
+    // The image is the state of the device after a power cut at this moment.
     let cut = open(RecordingDevice::new(disk.image())).await;
     let found = cut.attributes(ObjectId::ROOT, AttributeId::new(1, 0), 1000).await.unwrap();
     assert_eq!(found.len(), 500);

@@ -19,7 +19,7 @@ async fn image_with_objects() -> Vec<u8> {
             store.checkpoint().await.unwrap();
         }
     }
-    // As after a crash: the log has records.
+    // The image is the state after a crash: the log has records.
     device.image()
 }
 

@@ -101,7 +101,8 @@ async fn a_partition_is_removed_at_once_and_reclaimed_after_a_crash() {
     assert_eq!(store.create_partition(Some(partition)).await.unwrap(), partition);
     assert_eq!(store.list(partition, 0, 10).await.unwrap(), []);
     store.flush().await.unwrap();
-    // As after a crash: the log has the removal, and perhaps the first steps of the reclaim.
+    // The image is the state after a crash: the log has the removal, and perhaps the first steps of
+    // the reclaim.
     let device = RecordingDevice::new(device.image());
     let store = open(device.clone()).await;
     assert_eq!(store.list(partition, 0, 10).await.unwrap(), []);
