@@ -54,6 +54,11 @@ impl fmt::Display for MemberFailure {
 }
 
 impl MemberFailure {
+    /// True if the member did not answer in time, and nothing else is known of its work.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::Late(_))
+    }
+
     /// True if the member has refused a command that had no effect.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self, Self::Device(error) if error.kind == ErrorKind::Busy)

@@ -146,8 +146,9 @@ impl Mirror {
         members.any(|one| one.is_current() && !one.holds(first, last))
     }
 
-    /// Attempts a change. Returns false if it was not sent, because a member was left out or the
-    /// states of the members had to be recorded first.
+    /// Attempts a change. Returns false if it has to be attempted again: it was not sent, because a
+    /// member was left out or the states of the members had to be recorded first, or no member that
+    /// has it is left.
     async fn attempt(
         self: &Arc<Self>,
         range: BlockRange,
@@ -201,10 +202,8 @@ impl Mirror {
         }
         self.end_change(range, !failed.is_empty());
         drop(roster);
-        if !failed.is_empty() {
-            self.leave_out_failed(Some(range), failed).await?;
-        }
-        Ok(is_sent)
+        let is_done = failed.is_empty() || self.leave_out_failed(Some(range), failed).await?;
+        Ok(is_sent && is_done)
     }
 
     /// Marks the regions of a change on the current members. Changes of other users wait for the
@@ -236,12 +235,13 @@ impl Mirror {
         self.intents.end(range);
     }
 
-    /// Leaves failed members out. Fails if no other one is left.
+    /// Leaves failed members out. If no other one is left, returns false if they were only late, as
+    /// the last member may be, and else fails. A late member whose work has not ended is waited for.
     pub(super) async fn leave_out_failed(
         self: &Arc<Self>,
         range: Option<BlockRange>,
         failed: Vec<FailedMember>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         note_failures(&failed);
         let members: Vec<_> = failed.iter().map(|failed| Arc::clone(&failed.member)).collect();
         let left = self.leave_out(&members).await;
@@ -251,7 +251,8 @@ impl Mirror {
             self.failures_pending.fetch_sub(1, SeqCst);
         }
         match left {
-            Ok(true) => Ok(()),
+            Ok(true) => Ok(true),
+            Ok(false) if failed.iter().all(|failed| failed.failure.is_late()) => Ok(false),
             Ok(false) => Err(self.all_failed(range, failed)),
             Err(error) => {
                 let what = format!("a member failed, and this could not be recorded: {error}");

@@ -131,14 +131,15 @@ impl Mirror {
     async fn flush_until_rewritten(self: &Arc<Self>) -> Result<(), Error> {
         loop {
             self.rewrite_urgent().await?;
-            self.flush_members().await?;
+            while !self.flush_members().await? {}
             if self.rewrites.next_urgent().is_none() {
                 return Ok(());
             }
         }
     }
 
-    async fn flush_members(self: &Arc<Self>) -> Result<(), Error> {
+    /// Flushes the members. Returns false if no member is left that has done so.
+    async fn flush_members(self: &Arc<Self>) -> Result<bool, Error> {
         let roster = loop {
             let roster = self.roster.read().await;
             self.refuse_closed(roster.is_closed)?;
@@ -165,7 +166,7 @@ impl Mirror {
             if self.intents.flushed(interval, |region| self.is_same(region)) {
                 self.runtime.spawn(remove_marks(Arc::downgrade(self)));
             }
-            return Ok(());
+            return Ok(true);
         }
         self.failures_pending.fetch_add(1, SeqCst);
         drop(roster);
@@ -188,7 +189,7 @@ impl Mirror {
         }
         self.failures_pending.fetch_add(1, SeqCst);
         drop(roster);
-        self.leave_out_failed(None, failed).await
+        self.leave_out_failed(None, failed).await.map(drop)
     }
 
     /// True if all current members have a region, durable after a flush, and none may have missed a
