@@ -5,6 +5,7 @@ use clap::Parser;
 use lunar_lab::adversary::command_line::Adversary;
 use lunar_lab::bench::Bench;
 use lunar_lab::conformance::document::{PATH, SUITE, committed, render};
+use lunar_lab::conformance::foreign::ForeignTarget;
 use lunar_lab::conformance::profiles::run_all;
 use lunar_lab::conformance::report::{report, totals, unclean};
 use lunar_lab::conformance::suite::{TestOutcome, run_suite, suites};
@@ -42,11 +43,17 @@ enum Command {
     StateFixture,
     /// Hosts and storages of other makers with a switch between them: lab/kernel/run switch
     SwitchPeers(SwitchPeers),
-    /// Run the libiscsi suite against a running target; its data is lost
+    /// Run the libiscsi suite against a running target, whose data is lost, or a foreign one
     Suite {
         /// The LUN, and the same LUN by a second path
-        #[arg(num_args = 1..=2, required = true)]
+        #[arg(num_args = 1..=2, required_unless_present = "of")]
         urls: Vec<String>,
+        /// Start this target, and run the suite on each kind of its disks
+        #[arg(long, conflicts_with = "urls")]
+        of: Option<ForeignTarget>,
+        /// Directory created by lab/kernel/fetch, for LIO
+        #[arg(long, requires = "of")]
+        folder: Option<String>,
     },
 }
 
@@ -70,7 +77,8 @@ fn main() -> Result<()> {
         Command::Papers(paper) => paper.run(),
         Command::StateFixture => lunar_lab::state_fixtures::write_fixtures(),
         Command::SwitchPeers(peers) => exit_with(peers.main()?),
-        Command::Suite { urls } => run_foreign_suite(&urls),
+        Command::Suite { of: Some(target), folder, .. } => target.run(folder.as_deref()),
+        Command::Suite { urls, .. } => run_suites(&urls),
     }
 }
 
@@ -79,7 +87,7 @@ fn exit_with(passed: bool) -> ! {
     std::process::exit(i32::from(!passed))
 }
 
-fn run_foreign_suite(urls: &[String]) -> Result<()> {
+fn run_suites(urls: &[String]) -> Result<()> {
     let mut all = Vec::new();
     for suite in suites()? {
         let results = run_suite(&suite, urls, &[])?;

@@ -3,6 +3,7 @@
 
 pub mod document;
 pub mod faults;
+pub mod foreign;
 pub mod own_tests;
 pub mod profiles;
 pub mod report;

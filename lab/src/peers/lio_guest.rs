@@ -86,8 +86,16 @@ impl Guest {
     /// # Errors
     /// The targets are not ready in time; the message holds the console.
     pub fn start(folder: &str, scratch: &Scratch) -> Result<Self> {
+        Self::start_with(folder, scratch, DISK_BYTES as u64)
+    }
+
+    /// Boots the guest with a disk of this length.
+    ///
+    /// # Errors
+    /// See [`Guest::start`].
+    pub fn start_with(folder: &str, scratch: &Scratch, disk_bytes: u64) -> Result<Self> {
         let disk = scratch.path("disk.img");
-        File::create(&disk)?.set_len(DISK_BYTES as u64)?;
+        File::create(&disk)?.set_len(disk_bytes)?;
         let (port, end_port, report_port) = (free_port()?, free_port()?, free_port()?);
         let console = PathBuf::from(folder).join("lio.log");
         // Removes the console of an earlier run, which would be taken for this one's.
