@@ -187,8 +187,8 @@ final class Mirror {
     }
 
     /**
-     * Attempts a change. False: it was not sent, because a member could not be marked and was left
-     * out.
+     * Attempts a change. False: it has to be attempted again. It was not sent, because a member
+     * could not be marked and was left out, or no member that has it is left.
      */
     private boolean attempt(
             Operation operation,
@@ -220,11 +220,8 @@ final class Mirror {
         } finally {
             membership.readLock().unlock();
         }
-        if (failed.isEmpty()) {
-            return true;
-        }
-        leaveOutFailed(operation, address, blocks, failed);
-        return sent;
+        boolean done = failed.isEmpty() || leaveOutFailed(operation, address, blocks, failed);
+        return sent && done;
     }
 
     private static boolean isLate(Parallel.Failed<MirrorMember> failed) {
@@ -238,8 +235,12 @@ final class Mirror {
         }
     }
 
-    /** Leaves failed members out; throws when no other one is left. */
-    private void leaveOutFailed(
+    /**
+     * Leaves failed members out. When no other one is left, returns false if they were only late,
+     * as the last member may be, and throws otherwise. A late member that is kept has ended its
+     * work by then.
+     */
+    private boolean leaveOutFailed(
             Operation operation,
             long address,
             long blocks,
@@ -258,9 +259,10 @@ final class Mirror {
             throw failure;
         }
         unrecorded.decrementAndGet();
-        if (!left) {
+        if (!left && !failed.stream().allMatch(Mirror::isLate)) {
             throw PoolFailures.of(membership.name(), operation, address, blocks, failed);
         }
+        return left;
     }
 
     /**
@@ -277,7 +279,9 @@ final class Mirror {
         try {
             do {
                 rewriteUrgentRegions();
-                flushMembers();
+                while (!flushMembers()) {
+                    membership.refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
+                }
             } while (membership.regionsToRewrite().nextUrgent(0) >= 0);
             membership.failIfLossesSince(reportedLosses);
             done = true;
@@ -314,7 +318,8 @@ final class Mirror {
         }
     }
 
-    private void flushMembers() throws DeviceException {
+    /** Flushes the members. False: no member is left that has done so. */
+    private boolean flushMembers() throws DeviceException {
         List<Parallel.Failed<MirrorMember>> failed;
         membership.readLock().lock();
         try {
@@ -332,9 +337,8 @@ final class Mirror {
         } finally {
             membership.readLock().unlock();
         }
-        if (!failed.isEmpty()) {
-            leaveOutFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
-        }
+        return failed.isEmpty()
+                || leaveOutFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
     }
 
     /**
