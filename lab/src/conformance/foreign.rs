@@ -17,7 +17,7 @@ const DISK_BYTES: u64 = 1 << 30;
 pub enum ForeignTarget {
     /// Debian's tgt: a thin file.
     Tgt,
-    /// The target of the Linux kernel, in a QEMU guest: iblock, fileio and memory.
+    /// The target of the Linux kernel, in a QEMU guest: iblock and fileio.
     Lio,
 }
 
@@ -32,7 +32,7 @@ impl ForeignTarget {
     fn disks(self) -> &'static [&'static str] {
         match self {
             Self::Tgt => &["thin file"],
-            Self::Lio => &["iblock", "fileio", "ramdisk"],
+            Self::Lio => &["iblock", "fileio"],
         }
     }
 
