@@ -40,6 +40,7 @@ pub mod long_operation;
 pub mod mode;
 mod nexus_loss;
 mod nexuses;
+pub mod osd;
 pub mod plan;
 pub mod ports;
 pub mod primary;

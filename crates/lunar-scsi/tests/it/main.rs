@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
 
 mod object_unit;
+mod osd;
 mod two_initiators;
 mod unit;

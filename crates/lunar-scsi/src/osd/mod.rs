@@ -1,0 +1,53 @@
+//! Commands of object-based storage devices (OSD) of T10: CDBs, lists and data formats of OSD-1 and
+//! OSD-2 as types. Nothing is executed here.
+//!
+//! [`OsdCdb`] is a CDB of any [version](OsdVersion); both roles use it.
+//!
+//! # Interpretations
+//!
+//! Sources disagree on some details of the standard, or show none. Each choice is one line or one
+//! constant in the code, with a comment that begins with "Interpretation":
+//!
+//! | topic | choice |
+//! |---|---|
+//! | SERVICE ACTIONs of OSD-2 in CDBs of 200 bytes (revisions 0 to 2) | refused |
+//! | exponent of offsets in revision 3 | signed, as in later revisions |
+//! | lowest id | 2^16 |
+//! | FLUSH SCOPE | byte 10; if 0 there, byte 11; these commands have no isolation |
+//! | IMMED_TR | QUERY, CREATE USER TRACKING COLLECTION, and SET and REMOVE of all members |
+//! | TIMESTAMPS CONTROL, vendor specific values | refused |
+//! | set one attribute in the CDB, page 0 | sets nothing |
+//! | REMOVE SCOPE of REMOVE PARTITION | byte 11, values 0 and 1, from revision 4 |
+//! | MAP TYPE of READ MAP | bytes 48 and 49 in all revisions |
+//! | READ MAPS AND COMPARE | as READ MAP of all types; the other object in the continuation |
+//! | source of snapshots and clones | bytes 40 to 47 |
+//! | time of duplication of snapshots and clones | byte 15 |
+//! | SET MASTER KEY, PERFORM … in OSD-1 | the fields of OSD-2 revision 3 |
+
+mod action;
+mod attributes;
+mod capability;
+mod cdb;
+mod codes;
+mod command;
+mod layout;
+mod offset;
+mod version;
+
+pub use action::OsdAction;
+pub use attributes::{
+    ATTRIBUTE_VALUE_BYTES_MAX, AttributeName, AttributeParameters, AttributeToSet, BufferRange,
+    INLINE_VALUE_BYTES_MAX, InlineAttribute, ListToGet, PageToGet,
+};
+pub use capability::{CapabilityDescriptor, OsdCapability, OsdSecurityParameters, RequestNonce};
+pub use cdb::{CONTINUATION_BYTES_MAX, CONTINUATION_BYTES_MIN, CdbEncodeError, OsdCdb, OsdOptions};
+pub use codes::{
+    CapabilityFormat, IsolationMethod, MapType, ObjectDescriptorType, ObjectType, Permissions,
+    SecurityMethod, TaskManagementCode, TimestampsControl,
+};
+pub use command::{
+    ContainerFlushScope, DuplicationMethod, FlushScope, KeyToSet, ListRequest, MasterKeyStep,
+    OSD_FIRST_ID, ObjectAddress, ObjectRange, OsdCommand, PartitionCopyMethods, RemoveScope,
+};
+pub use offset::OsdOffset;
+pub use version::{OsdTime, OsdVersion};

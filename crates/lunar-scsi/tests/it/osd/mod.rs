@@ -1,0 +1,4 @@
+//! OSD commands.
+
+mod cdb;
+mod strategies;
