@@ -22,6 +22,9 @@
 //! | READ MAPS AND COMPARE | as READ MAP of all types; the other object in the continuation |
 //! | source of snapshots and clones | bytes 40 to 47 |
 //! | time of duplication of snapshots and clones | byte 15 |
+//! | length in the header of a list in data-out | ignored; built as 0 |
+//! | value that is not defined | FFFFh in results of OSD-1, length 0 in OSD-2 |
+//! | list length of an object in a list of several | bytes 12 to 15; the drafts have 14 and 15 |
 //! | SET MASTER KEY, PERFORM … in OSD-1 | the fields of OSD-2 revision 3 |
 
 mod action;
@@ -31,7 +34,9 @@ mod cdb;
 mod codes;
 mod command;
 mod layout;
+mod lists;
 mod offset;
+mod segments;
 mod version;
 
 pub use action::OsdAction;
@@ -49,5 +54,12 @@ pub use command::{
     ContainerFlushScope, DuplicationMethod, FlushScope, KeyToSet, ListRequest, MasterKeyStep,
     OSD_FIRST_ID, ObjectAddress, ObjectRange, OsdCommand, PartitionCopyMethods, RemoveScope,
 };
+pub use lists::{
+    ATTRIBUTE_ENTRIES_MAX, AttributeListError, AttributeListType, AttributeValue,
+    MultiObjectAttributes, ObjectAttributes, RetrievedAttributes, RetrievedListBuilder,
+    decode_get_list, decode_multi_object_list, decode_retrieved_list, decode_set_list,
+    encode_get_list, encode_set_list,
+};
 pub use offset::OsdOffset;
+pub use segments::{BufferSegment, BufferSegments, SegmentError, SegmentRange};
 pub use version::{OsdTime, OsdVersion};

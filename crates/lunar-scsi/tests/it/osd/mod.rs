@@ -1,4 +1,5 @@
 //! OSD commands.
 
 mod cdb;
+mod lists;
 mod strategies;
