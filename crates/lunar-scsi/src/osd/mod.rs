@@ -25,6 +25,12 @@
 //! | length in the header of a list in data-out | ignored; built as 0 |
 //! | value that is not defined | FFFFh in results of OSD-1, length 0 in OSD-2 |
 //! | list length of an object in a list of several | bytes 12 to 15; the drafts have 14 and 15 |
+//! | descriptor type of user objects | 0100h; 0003h is accepted |
+//! | user objects in the continuation | partition id and object id of each |
+//! | flags of the source of a copy | byte 16: attributes 01h, freeze 02h; byte 17: the time |
+//! | length of an entry of a query list | the bytes after it; that of all bytes is accepted |
+//! | comparison in QUERY | byte strings; no bytes are no limit |
+//! | extension capabilities | of the format of OSD-2, one after the other |
 //! | SET MASTER KEY, PERFORM … in OSD-1 | the fields of OSD-2 revision 3 |
 
 mod action;
@@ -33,6 +39,7 @@ mod capability;
 mod cdb;
 mod codes;
 mod command;
+mod continuation;
 mod layout;
 mod lists;
 mod offset;
@@ -53,6 +60,12 @@ pub use codes::{
 pub use command::{
     ContainerFlushScope, DuplicationMethod, FlushScope, KeyToSet, ListRequest, MasterKeyStep,
     OSD_FIRST_ID, ObjectAddress, ObjectRange, OsdCommand, PartitionCopyMethods, RemoveScope,
+};
+pub use continuation::{
+    CONTINUATION_DESCRIPTORS_MAX, CONTINUATION_OBJECTS_MAX, ContinuationDescriptor,
+    ContinuationDescriptorType, ContinuationError, ContinuationSegment, CopySource,
+    CopySourceFlags, EXTENSION_CAPABILITIES_MAX, QUERY_CRITERIA_MAX, QueryCriterion, QueryList,
+    QueryListError, QueryMatch, SCATTER_GATHER_ENTRIES_MAX,
 };
 pub use lists::{
     ATTRIBUTE_ENTRIES_MAX, AttributeListError, AttributeListType, AttributeValue,

@@ -1,5 +1,6 @@
 //! OSD commands.
 
 mod cdb;
+mod continuation;
 mod lists;
 mod strategies;
