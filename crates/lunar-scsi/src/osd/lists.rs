@@ -10,6 +10,8 @@ pub use retrieved::{
     decode_multi_object_list, decode_retrieved_list,
 };
 
+pub(super) use retrieved::{decode_objects, encode_object};
+
 use super::{ATTRIBUTE_VALUE_BYTES_MAX, AttributeName, OsdVersion};
 use crate::sense::{FieldPointer, Sense};
 use alloc::vec::Vec;

@@ -30,6 +30,7 @@
 //! | flags of the source of a copy | byte 16: attributes 01h, freeze 02h; byte 17: the time |
 //! | length of an entry of a query list | the bytes after it; that of all bytes is accepted |
 //! | comparison in QUERY | byte strings; no bytes are no limit |
+//! | ids in the parameter data of QUERY | from byte 13 in revision 3, from byte 12 later |
 //! | extension capabilities | of the format of OSD-2, one after the other |
 //! | SET MASTER KEY, PERFORM … in OSD-1 | the fields of OSD-2 revision 3 |
 
@@ -43,6 +44,7 @@ mod continuation;
 mod layout;
 mod lists;
 mod offset;
+mod responses;
 mod segments;
 mod version;
 
@@ -74,5 +76,10 @@ pub use lists::{
     encode_get_list, encode_set_list,
 };
 pub use offset::OsdOffset;
+pub use responses::{
+    ListCompletion, ListResponse, ListResponseBuilder, ListedKind, MapEntry, MapResponse,
+    MapResponseBuilder, MatchesResponse, MatchesResponseBuilder, OsdResponseError,
+    TaskManagementResponseCode, TaskManagementResult,
+};
 pub use segments::{BufferSegment, BufferSegments, SegmentError, SegmentRange};
 pub use version::{OsdTime, OsdVersion};

@@ -3,4 +3,5 @@
 mod cdb;
 mod continuation;
 mod lists;
+mod responses;
 mod strategies;
