@@ -230,6 +230,24 @@ senses! {
     INQUIRY_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x3f03;
     /// A LUN was added or removed.
     REPORTED_LUNS_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x3f0e;
+    /// READ of an OSD beyond the end; better with [`Sense::read_past_end`].
+    READ_PAST_END_OF_USER_OBJECT = RECOVERED_ERROR, 0x3b17;
+    /// A resource of an OSD is exhausted.
+    SYSTEM_RESOURCE_FAILURE = HARDWARE_ERROR, 0x5500;
+    /// The audit value of a capability is frozen.
+    SECURITY_AUDIT_VALUE_FROZEN = ILLEGAL_REQUEST, 0x2404;
+    /// The working key of a capability is frozen.
+    SECURITY_WORKING_KEY_FROZEN = ILLEGAL_REQUEST, 0x2405;
+    /// The nonce of an OSD command was used before.
+    NONCE_NOT_UNIQUE = ILLEGAL_REQUEST, 0x2406;
+    /// The time of a nonce is too old or too new.
+    NONCE_TIMESTAMP_OUT_OF_RANGE = ILLEGAL_REQUEST, 0x2407;
+    /// INVALID DATA-OUT BUFFER INTEGRITY CHECK VALUE.
+    INVALID_DATA_OUT_INTEGRITY_VALUE = ILLEGAL_REQUEST, 0x260f;
+    /// A partition or collection is not empty.
+    PARTITION_OR_COLLECTION_CONTAINS_USER_OBJECTS = ILLEGAL_REQUEST, 0x2c0a;
+    /// A quota of an OSD would be exceeded; better with [`Sense::quota_error`].
+    QUOTA_ERROR = DATA_PROTECT, 0x5507;
     /// A write to a unit that is write protected by configuration.
     WRITE_PROTECTED = DATA_PROTECT, 0x2700;
     /// A write to a unit that is write protected by the SWP bit of the control mode page.

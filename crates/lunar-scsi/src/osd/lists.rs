@@ -132,7 +132,7 @@ impl AttributeListError {
         match self {
             Self::Type(_) => invalid(0),
             Self::Length { .. } | Self::TooMany => Sense::PARAMETER_LIST_LENGTH_ERROR,
-            Self::Value { at, .. } => invalid(*at),
+            Self::Value { at, name } => invalid(*at).with_attributes(&[*name]),
         }
     }
 }

@@ -31,6 +31,7 @@
 //! | length of an entry of a query list | the bytes after it; that of all bytes is accepted |
 //! | comparison in QUERY | byte strings; no bytes are no limit |
 //! | ids in the parameter data of QUERY | from byte 13 in revision 3, from byte 12 later |
+//! | attributes in sense data | from byte 4 of the descriptor |
 //! | extension capabilities | of the format of OSD-2, one after the other |
 //! | SET MASTER KEY, PERFORM … in OSD-1 | the fields of OSD-2 revision 3 |
 
@@ -46,6 +47,7 @@ mod lists;
 mod offset;
 mod responses;
 mod segments;
+mod sense;
 mod version;
 
 pub use action::OsdAction;
@@ -82,4 +84,7 @@ pub use responses::{
     TaskManagementResponseCode, TaskManagementResult,
 };
 pub use segments::{BufferSegment, BufferSegments, SegmentError, SegmentRange};
+pub use sense::{
+    CommandFunctions, OSD_SENSES, ObjectIdentification, OsdSenseEntry, SENSE_ATTRIBUTES_MAX,
+};
 pub use version::{OsdTime, OsdVersion};

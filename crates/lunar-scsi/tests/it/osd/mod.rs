@@ -4,4 +4,5 @@ mod cdb;
 mod continuation;
 mod lists;
 mod responses;
+mod sense;
 mod strategies;
