@@ -32,6 +32,9 @@
 //! | comparison in QUERY | byte strings; no bytes are no limit |
 //! | ids in the parameter data of QUERY | from byte 13 in revision 3, from byte 12 later |
 //! | attributes in sense data | from byte 4 of the descriptor |
+//! | attributes that can be set | the column of `pages::ATTRIBUTES` |
+//! | names of pages | those that sources show, and analogous ones |
+//! | Policy/Security pages | root: flags after the nonces; partition: tags before the keys |
 //! | extension capabilities | of the format of OSD-2, one after the other |
 //! | SET MASTER KEY, PERFORM … in OSD-1 | the fields of OSD-2 revision 3 |
 
@@ -45,6 +48,7 @@ mod continuation;
 mod layout;
 mod lists;
 mod offset;
+pub mod pages;
 mod responses;
 mod segments;
 mod sense;

@@ -3,6 +3,7 @@
 mod cdb;
 mod continuation;
 mod lists;
+mod pages;
 mod responses;
 mod sense;
 mod strategies;
