@@ -7,3 +7,4 @@ mod pages;
 mod responses;
 mod sense;
 mod strategies;
+mod vectors;
