@@ -11,6 +11,7 @@ pub mod full_feature;
 pub mod initiator;
 pub mod login;
 pub mod mode_select;
+pub mod osd;
 pub mod osd_store;
 pub mod persistent_reserve_out;
 pub mod pool_label;

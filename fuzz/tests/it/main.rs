@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 use lunar_fuzz::{
-    cdb, extended_copy, framing, full_feature, initiator, login, mode_select, osd_store,
+    cdb, extended_copy, framing, full_feature, initiator, login, mode_select, osd, osd_store,
     persistent_reserve_out, pool_label, relay_storage, text, unmap_list,
 };
 use std::path::Path;
@@ -96,6 +96,13 @@ fn mode_parameter_lists() {
 #[test]
 fn labels_of_pools() {
     over("pool_label", PIECE_CHANGES, change_bytes, pool_label::run);
+}
+
+/// Goal: no OSD command, list or response breaks its decoder, and what is accepted can be built.
+/// Method: each file of the corpus, then changed by seed.
+#[test]
+fn osd_commands() {
+    over("osd", BYTE_CHANGES, change_bytes, osd::run);
 }
 
 /// Goal: no image of an object store breaks a check or an opening, or leads outside the disk.
