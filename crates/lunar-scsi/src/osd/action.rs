@@ -80,6 +80,9 @@ impl OsdAction {
     }
 
     /// The command with this SERVICE ACTION in CDBs of `version`.
+    ///
+    /// Interpretation: a code of OSD-2 in a CDB of 200 bytes, as its first revisions may have it,
+    /// is refused.
     pub fn from_code(version: OsdVersion, code: u16) -> Option<Self> {
         Self::ALL.iter().copied().find(|action| action.code(version) == Some(code))
     }
@@ -90,8 +93,9 @@ impl OsdAction {
         !matches!(self, Self::List | Self::ListCollection | Self::ReadMap | Self::SetKey)
     }
 
-    /// True if IMMED_TR may be set: the command works on a collection, and a tracking collection
-    /// reports its progress.
+    /// True if IMMED_TR may be set: a tracking collection reports the progress of the command.
+    ///
+    /// Interpretation: the commands that change collections, or all members of one.
     pub const fn has_tracking(self) -> bool {
         matches!(
             self,

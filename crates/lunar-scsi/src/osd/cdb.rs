@@ -218,6 +218,7 @@ fn decode_options(raw: &RawCdb, action: OsdAction) -> Result<OsdOptions, Sense> 
     } else if isolation.name().is_none() {
         return Err(Sense::invalid_field_in_cdb(at::OPTIONS, Some(2)));
     }
+    // Interpretation: vendor specific values are refused, as reserved ones are.
     let timestamps = TimestampsControl(start.timestamps_control);
     if timestamps.name().is_none() {
         return Err(Sense::invalid_field_in_cdb(at::TIMESTAMPS_CONTROL, None));

@@ -160,6 +160,8 @@ pub enum OsdCommand {
     /// Returns the map of written bytes and holes from a byte offset.
     ReadMap { object: ObjectAddress, allocation_bytes: u64, start: u64, map_type: MapType },
     /// Compares the map with that of the object in the CDB continuation segment.
+    ///
+    /// Interpretation: no source shows the fields; they are those of READ MAP, for all types.
     ReadMapsAndCompare { object: ObjectAddress, allocation_bytes: u64, start: u64 },
     /// Lists the user objects of a partition, or the partitions with 0.
     List { partition: u64, list: ListRequest },

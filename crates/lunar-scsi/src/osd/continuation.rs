@@ -108,6 +108,8 @@ pub enum ContinuationDescriptor {
     /// The source of COPY USER OBJECTS.
     CopySource(CopySource),
     /// Capabilities of a command on several objects.
+    ///
+    /// Interpretation: whole capabilities of OSD-2, one after the other.
     ExtensionCapabilities(Vec<OsdCapability>),
 }
 

@@ -1,7 +1,7 @@
 //! Lists of attributes in the data-in and data-out buffers.
 //!
-//! The length of a list in data-out is that in the CDB; the length in its header is ignored,
-//! because some initiators leave it 0 and others do not.
+//! Interpretation: the length of a list in data-out is that in the CDB. The length in its header is
+//! ignored, because some initiators leave it 0 and others do not.
 
 mod retrieved;
 

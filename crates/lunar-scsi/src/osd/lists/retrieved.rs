@@ -113,8 +113,10 @@ pub(in crate::osd) fn encode_object(
     bytes
 }
 
-/// Appends an entry of a result. A value that is not defined has a length of FFFFh in OSD-1, of 0
-/// in OSD-2; one that is too long is shown as not defined.
+/// Appends an entry of a result.
+///
+/// Interpretation: a value that is not defined has a length of FFFFh in OSD-1, of 0 in OSD-2; one
+/// that is too long is shown as not defined.
 fn put_result(version: OsdVersion, value: &AttributeValue<'_>, list: &mut Vec<u8>) {
     let is_defined = (1..=ATTRIBUTE_VALUE_BYTES_MAX).contains(&value.value.len());
     let shown = if is_defined { value.value } else { &[] };

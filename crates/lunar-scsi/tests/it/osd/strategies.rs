@@ -89,10 +89,6 @@ fn common_command(version: OsdVersion) -> impl Strategy<Value = OsdCommand> {
             ])
         },
     );
-    // A FLUSH COLLECTION of collection 0 would be a FLUSH PARTITION.
-    let containers = containers.prop_filter("an id", |command| {
-        !matches!(command, OsdCommand::FlushCollection { collection, .. } if collection.object == 0)
-    });
     prop_oneof![data, create, containers, keys(), performed()]
 }
 
