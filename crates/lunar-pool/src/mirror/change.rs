@@ -236,7 +236,7 @@ impl Mirror {
     }
 
     /// Leaves failed members out. If no other one is left, returns false if they were only late, as
-    /// the last member may be, and else fails. A late member whose work has not ended is waited for.
+    /// the last member may be, and else fails. A late member that is kept has ended its work.
     pub(super) async fn leave_out_failed(
         self: &Arc<Self>,
         range: Option<BlockRange>,

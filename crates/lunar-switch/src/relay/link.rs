@@ -404,8 +404,8 @@ impl Transfer {
         next_bytes > 0 && self.in_flight.room_bytes() < next_bytes.max(SEGMENT_COUNTED_MIN)
     }
 
-    /// Length of the data that waits for the socket of the host alone. The last segment of a READ is
-    /// not counted: it is sent when the next one, or the end of the command, has arrived.
+    /// Length of the data that only waits for the socket of the host. The last segment of a READ
+    /// is not counted: it is sent when the next one, or the end of the command, has arrived.
     fn backlog_bytes(&self) -> usize {
         let all = if self.is_taken { self.in_flight.bytes() } else { 0 };
         all.saturating_sub(SEGMENT_BYTES_MAX as usize)

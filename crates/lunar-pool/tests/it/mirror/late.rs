@@ -254,9 +254,9 @@ async fn a_pool_of_silent_members_is_closed() {
     assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// Fault: while one member was late with a flush, and the other one with a write, the one whose work
-/// ended first was kept as the last member; if that was the second one, the write failed with "no
-/// answer" although this member had answered.
+/// Fault: while one member was late with a flush, and the other one with a write, the member whose
+/// work ended first was kept; if that was the second one, the write failed with "no answer"
+/// although this member had answered.
 #[tokio::test(start_paused = true)]
 async fn members_that_are_late_with_different_commands_fail_none() {
     for first in 0..2 {
