@@ -367,8 +367,8 @@ impl MemoryBudget {
         MemoryReservation { budget: self.clone(), bytes }
     }
 
-    fn add_up_to(&self, bytes: usize, most: usize) -> bool {
-        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
+    fn add_up_to(&self, bytes: usize, limit_bytes: usize) -> bool {
+        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit_bytes);
         match self.shared.used_bytes.fetch_update(SeqCst, Relaxed, add) {
             Ok(before) => {
                 self.update_state(before + bytes);

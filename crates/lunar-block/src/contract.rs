@@ -4,9 +4,9 @@
 //! use lunar_block::{BlockDevice, MemoryDevice, contract::Contract};
 //! use std::sync::Arc;
 //!
-//! Contract::new(&|shape| {
-//!     let size = shape.size_bytes();
-//!     Arc::new(MemoryDevice::new(size, shape.block_bytes, shape.physical_block_bytes).unwrap())
+//! Contract::new(&|geometry| {
+//!     let (size, physical) = (geometry.size_bytes(), geometry.physical_block_bytes);
+//!     Arc::new(MemoryDevice::new(size, geometry.block_bytes, physical).unwrap())
 //! })
 //! .run();
 //! ```
@@ -89,31 +89,31 @@ impl<'a> Contract<'a> {
             Err(_) => RandomState::new().hash_one(0u8),
         };
         eprintln!("contract of a disk: LUNAR_TEST_SEED={seed}");
-        let shapes = [(512, 512), (512, 4096), (1024, 4096), (2048, 2048), (4096, 4096)];
-        for (block_bytes, physical_block_bytes) in shapes {
+        let block_sizes = [(512, 512), (512, 4096), (1024, 4096), (2048, 2048), (4096, 4096)];
+        for (block_bytes, physical_block_bytes) in block_sizes {
             for size_bytes in [1, 9 * u64::from(block_bytes), 3 << 20] {
                 let size_bytes = size_bytes
                     .next_multiple_of(u64::from(block_bytes))
                     .next_multiple_of(u64::from(self.size_unit_bytes));
-                let shape =
+                let geometry =
                     Geometry::new("contract", size_bytes, block_bytes, physical_block_bytes);
-                self.run_shape(shape.unwrap(), seed);
+                self.run_geometry(geometry.unwrap(), seed);
             }
         }
     }
 
-    fn run_shape(&self, shape: Geometry, seed: u64) {
+    fn run_geometry(&self, geometry: Geometry, seed: u64) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().build().unwrap().block_on(crate::with_ring(async {
-            let suite = self.suite(shape, seed);
+            let suite = self.suite(geometry, seed);
             tokio::time::timeout(TEST_TIME_MAX, suite).await.expect("the disk does not hang");
         }));
     }
 
-    async fn suite(&self, shape: Geometry, seed: u64) {
-        let device = (self.make)(shape);
+    async fn suite(&self, geometry: Geometry, seed: u64) {
+        let device = (self.make)(geometry);
         let mut subject = Subject { device, pool: BufferPool::new(64 << 20), seed };
-        subject.shape(shape);
+        subject.check_geometry(geometry);
         let mut model = subject.model().await;
         subject.read_back(&mut model).await;
         subject.refusals(&model).await;
@@ -122,7 +122,7 @@ impl<'a> Contract<'a> {
         if let Some(reopen) = self.reopen {
             subject.device.flush().await.unwrap();
             subject.device = reopen(subject.device);
-            subject.shape(shape);
+            subject.check_geometry(geometry);
             model.compare(&subject.read_all().await, "after it was opened again");
         }
         subject.disjoint().await;
@@ -135,11 +135,11 @@ impl<'a> Contract<'a> {
 
 impl Subject {
     /// Checks that the disk has the geometry it was created with, and a name.
-    fn shape(&self, shape: Geometry) {
+    fn check_geometry(&self, geometry: Geometry) {
         let got = self.device.geometry();
-        assert_eq!(got.block_bytes, shape.block_bytes);
-        assert_eq!(got.block_count, shape.block_count);
-        assert_eq!(got.physical_block_bytes, shape.physical_block_bytes);
+        assert_eq!(got.block_bytes, geometry.block_bytes);
+        assert_eq!(got.block_count, geometry.block_count);
+        assert_eq!(got.physical_block_bytes, geometry.physical_block_bytes);
         assert!(got.optimal_transfer_bytes.is_multiple_of(got.physical_block_bytes));
         assert!(!self.device.name().is_empty());
         assert!(!self.device.io_tier().is_empty());

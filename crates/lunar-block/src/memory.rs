@@ -8,7 +8,7 @@ mod stretch;
 mod tests;
 
 use crate::extents::Extents;
-use crate::resize::DiskShape;
+use crate::resize::ResizableGeometry;
 use crate::{
     AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Clear, Error, ErrorKind, Extent,
     ExtentState, Geometry, PAGE_BYTES, Resize, Sparse,
@@ -37,7 +37,7 @@ const SHARDS: u64 = 64;
 /// the fence.
 pub struct MemoryDevice {
     name: String,
-    shape: DiskShape,
+    geometry: ResizableGeometry,
     /// Guards of the fence are not `Send`, so the compiler refuses a future of this disk that waits
     /// while it holds one.
     fence: RwLock<BorderCrossings>,
@@ -74,7 +74,7 @@ impl MemoryDevice {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
         Ok(Self {
             name,
-            shape: DiskShape::new(geometry),
+            geometry: ResizableGeometry::new(geometry),
             fence: RwLock::default(),
             resizing: tokio::sync::Mutex::default(),
             shards,
@@ -99,7 +99,7 @@ impl MemoryDevice {
     }
 
     fn read_now(&self, range: BlockRange, into: &mut [u8]) -> Result<(), Error> {
-        let bytes = self.shape.get().checked(&self.name, range, into.len(), false)?;
+        let bytes = self.geometry.get().checked(&self.name, range, into.len(), false)?;
         let start = bytes.start;
         for chunk in chunks(bytes) {
             let shard = self.shard(chunk.start / CHUNK_BYTES);
@@ -116,7 +116,7 @@ impl MemoryDevice {
     }
 
     fn write_now(&self, range: BlockRange, from: &[u8]) -> Result<(), Error> {
-        let bytes = self.shape.get().checked(&self.name, range, from.len(), true)?;
+        let bytes = self.geometry.get().checked(&self.name, range, from.len(), true)?;
         let start = bytes.start;
         for bytes in chunks(bytes) {
             let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
@@ -186,8 +186,8 @@ impl MemoryDevice {
     }
 
     async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
-        let bytes = self.shape.get().checked_range(&self.name, range)?;
-        let mut extents = Extents::new(u64::from(self.shape.get().block_bytes), extents_max);
+        let bytes = self.geometry.get().checked_range(&self.name, range)?;
+        let mut extents = Extents::new(u64::from(self.geometry.get().block_bytes), extents_max);
         let mut piece = Piece::default();
         let mut at = bytes.start;
         while at < bytes.end && !extents.full {
@@ -291,7 +291,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.shape.get()
+        self.geometry.get()
     }
 
     fn read(&self, range: BlockRange, mut into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
@@ -346,21 +346,21 @@ impl BlockDevice for MemoryDevice {
 impl Resize for MemoryDevice {
     fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let new = self.shape.with_size(&self.name, size_bytes)?;
+            let new = self.geometry.with_size(&self.name, size_bytes)?;
             let _resizing = self.resizing.lock().await;
-            let old = self.shape.get().size_bytes();
+            let old = self.geometry.get().size_bytes();
             // While the fence is held, no change of several chunks that was checked against the old
             // size is in progress.
             if size_bytes < old {
-                let alone = self.fence_mut();
-                self.shape.set(new);
-                drop(alone);
+                let exclusive = self.fence_mut();
+                self.geometry.set(new);
+                drop(exclusive);
                 self.clear_all(size_bytes..old).await.map_err(|e| self.cancelled(e))?;
             } else if size_bytes > old {
                 // A write that was checked before the disk was shortened may have arrived after the
                 // clearing.
                 self.clear_all(old..size_bytes).await.map_err(|e| self.cancelled(e))?;
-                self.shape.set(new);
+                self.geometry.set(new);
             }
             Ok(())
         })
@@ -407,6 +407,8 @@ impl Sparse for MemoryDevice {
 
 impl fmt::Debug for MemoryDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryDevice").field("geometry", &self.shape.get()).finish_non_exhaustive()
+        f.debug_struct("MemoryDevice")
+            .field("geometry", &self.geometry.get())
+            .finish_non_exhaustive()
     }
 }

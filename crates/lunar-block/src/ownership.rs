@@ -49,7 +49,7 @@ impl OwnershipFence {
     }
 
     /// Returns true when the device may not be used any more: it was lost, or another one without
-    /// which the owner cannot go on.
+    /// which the owner cannot continue.
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::SeqCst)

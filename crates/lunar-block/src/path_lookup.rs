@@ -130,7 +130,7 @@ impl FolderEntry {
     pub(crate) fn find(path: &Path, create: Option<u32>) -> io::Result<Option<Self>> {
         let mut lookup = Lookup::new(path)?;
         let (mut parent, mut last) = (lookup.folder.try_clone()?, OsString::from("."));
-        while let Some(Component { name, of_link }) = lookup.pending.pop() {
+        while let Some(Component { name, is_from_link }) = lookup.pending.pop() {
             if !is_dots(&name) {
                 parent = lookup.folder.try_clone()?;
                 last.clone_from(&name);
@@ -139,7 +139,7 @@ impl FolderEntry {
             }
             let mut entered = lookup.enter(&name);
             if let Some(mode) = create
-                && !of_link
+                && !is_from_link
                 && entered.as_ref().is_err_and(is_missing)
             {
                 match mkdirat(&lookup.folder, &name, Mode::from_raw_mode(mode)) {
@@ -165,9 +165,9 @@ impl FolderEntry {
     /// # Errors
     /// The folder is not empty, or cannot be removed.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        let of = |file: &File| file.metadata().map(|metadata| FileIdentity::of(&metadata));
+        let identity_of = |file: &File| file.metadata().map(|metadata| FileIdentity::of(&metadata));
         match open_o_path(&self.parent, &self.name)? {
-            Some(found) if of(&found)? == of(&self.folder)? => {
+            Some(found) if identity_of(&found)? == identity_of(&self.folder)? => {
                 Ok(unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR)?)
             }
             _ => Ok(()),
@@ -205,7 +205,7 @@ impl CreatedFile {
 struct Component {
     name: OsString,
     /// True when a symbolic link led here.
-    of_link: bool,
+    is_from_link: bool,
 }
 
 /// The state of a lookup in progress.
@@ -229,8 +229,9 @@ impl Lookup {
         Ok(lookup)
     }
 
-    /// Adds the components of `path`, which is the target of a link (`of_link`) or the path itself.
-    fn push(&mut self, path: &Path, of_link: bool) -> io::Result<()> {
+    /// Adds the components of `path`, which is the target of a link (`is_from_link`) or the path
+    /// itself.
+    fn push(&mut self, path: &Path, is_from_link: bool) -> io::Result<()> {
         if path.as_os_str().is_empty() {
             return Err(Errno::NOENT.into());
         }
@@ -240,7 +241,7 @@ impl Lookup {
         }
         let names = path.as_os_str().as_bytes().rsplit(|byte| *byte == b'/');
         self.pending.extend(
-            names.map(|name| Component { name: OsStr::from_bytes(name).to_owned(), of_link }),
+            names.map(|name| Component { name: OsStr::from_bytes(name).to_owned(), is_from_link }),
         );
         Ok(())
     }

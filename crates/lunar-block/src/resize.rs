@@ -18,12 +18,12 @@ pub trait Resize: Send + Sync {
 
 /// A geometry in which only the number of blocks changes.
 #[derive(Debug)]
-pub(crate) struct DiskShape {
+pub(crate) struct ResizableGeometry {
     first: Geometry,
     block_count: AtomicU64,
 }
 
-impl DiskShape {
+impl ResizableGeometry {
     pub(crate) fn new(geometry: Geometry) -> Self {
         Self { first: geometry, block_count: AtomicU64::new(geometry.block_count) }
     }

@@ -14,17 +14,17 @@ pub(super) struct ThreadCount {
     /// Number of the thread that created the count.
     thread: usize,
     /// Bytes that this thread has counted. No other thread writes here.
-    of_thread: AtomicUsize,
+    own_count: AtomicUsize,
     /// Bytes that all other threads have counted.
-    of_others: AtomicUsize,
+    others_count: AtomicUsize,
 }
 
 impl Default for ThreadCount {
     fn default() -> Self {
         Self {
             thread: thread_number(),
-            of_thread: AtomicUsize::new(0),
-            of_others: AtomicUsize::new(0),
+            own_count: AtomicUsize::new(0),
+            others_count: AtomicUsize::new(0),
         }
     }
 }
@@ -39,9 +39,9 @@ impl ThreadCount {
     #[inline]
     pub(super) fn add_by(&self, thread: usize, bytes: usize) {
         if thread == self.thread {
-            self.of_thread.store(self.of_thread.load(Relaxed).wrapping_add(bytes), Relaxed);
+            self.own_count.store(self.own_count.load(Relaxed).wrapping_add(bytes), Relaxed);
         } else {
-            self.of_others.fetch_add(bytes, Release);
+            self.others_count.fetch_add(bytes, Release);
         }
     }
 
@@ -54,8 +54,8 @@ impl ThreadCount {
     #[inline]
     pub(super) fn get(&self) -> usize {
         // In this order: bytes that another thread has subtracted are not missed in the other sum.
-        let of_others = self.of_others.load(Acquire);
-        let sum = of_others.wrapping_add(self.of_thread.load(Relaxed));
+        let others_count = self.others_count.load(Acquire);
+        let sum = others_count.wrapping_add(self.own_count.load(Relaxed));
         // A subtraction that was read before its addition makes the sum negative.
         sum.cast_signed().max(0).cast_unsigned()
     }

@@ -82,9 +82,10 @@ impl Subject {
     /// Draws a range within the `count` blocks from `first` on; short ranges are more frequent.
     pub(super) fn random_range(&self, random: &mut u64, first: u64, count: u64) -> BlockRange {
         let lba = random::next(random) % count;
-        let most = count - lba;
-        let most = if random::next(random).is_multiple_of(8) { most } else { most.min(40) };
-        BlockRange::new(first + lba, 1 + random::next(random) % most)
+        let count_max = count - lba;
+        let count_max =
+            if random::next(random).is_multiple_of(8) { count_max } else { count_max.min(40) };
+        BlockRange::new(first + lba, 1 + random::next(random) % count_max)
     }
 }
 

@@ -46,9 +46,8 @@ impl FairLimits {
     /// and the limit on its data.
     fn of_owner(&self, others: f64) -> (usize, usize) {
         let free = (1.0 - others).clamp(0.0, 1.0);
-        let between = |least: usize, most: usize| {
-            least + (most.saturating_sub(least) as f64 * free).round() as usize
-        };
+        let between =
+            |min: usize, max: usize| min + (max.saturating_sub(min) as f64 * free).round() as usize;
         let alone_max = 1 + self.shared_max / 2;
         let count = between(self.contended_max, alone_max);
         (count, between(self.contended_bytes_max, self.owner_bytes_max))

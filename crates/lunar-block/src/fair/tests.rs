@@ -50,7 +50,7 @@ impl Rig {
     }
 
     /// Lets tasks run that finish dropped commands.
-    async fn settle(&self) {
+    async fn run_other_tasks(&self) {
         for _ in 0..8 {
             tokio::task::yield_now().await;
         }
@@ -69,9 +69,9 @@ fn owner() -> Arc<MemoryOwner> {
 /// Goal: the device keeps the contract of the inner one.
 #[test]
 fn contract() {
-    Contract::new(&|shape| {
-        let (size, physical) = (shape.size_bytes(), shape.physical_block_bytes);
-        FairDevice::new(Arc::new(MemoryDevice::new(size, shape.block_bytes, physical).unwrap()))
+    Contract::new(&|geometry| {
+        let (size, physical) = (geometry.size_bytes(), geometry.physical_block_bytes);
+        FairDevice::new(Arc::new(MemoryDevice::new(size, geometry.block_bytes, physical).unwrap()))
     })
     .run();
 }
@@ -291,7 +291,7 @@ fn dropped_commands() {
         let many: Vec<ReadFuture> = (0..100).map(|_| rig.read(&owner)).collect();
         let running = rig.hanging();
         drop(many);
-        rig.settle().await;
+        rig.run_other_tasks().await;
         assert_eq!(rig.device.commands.waiting(), 0);
         assert_eq!(rig.hanging(), running, "the inner device still works on the dropped commands");
         assert_eq!(rig.device.commands.running(), running);
@@ -303,7 +303,7 @@ fn dropped_commands() {
         );
         rig.faults.heal();
         rig.faults.release();
-        rig.settle().await;
+        rig.run_other_tasks().await;
         later.await.unwrap();
         assert_eq!((rig.hanging(), rig.device.commands.running()), (0, 0));
         assert_eq!(rig.pool.in_use_bytes(), 0);

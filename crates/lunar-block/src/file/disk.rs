@@ -5,7 +5,7 @@ use super::clear::ClearCoordinator;
 use super::direct::DirectAlignment;
 use super::inline_writes::DiskWrites;
 use super::ranges::{ByteRangeGuard, RangeLock};
-use crate::resize::DiskShape;
+use crate::resize::ResizableGeometry;
 use crate::{BlockRange, BufferPool, Error, ErrorKind, Geometry};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -37,7 +37,7 @@ pub(super) enum InlineRead {
 pub(super) struct Disk {
     pub(super) name: Arc<str>,
     pub(super) file: File,
-    pub(super) shape: DiskShape,
+    pub(super) geometry: ResizableGeometry,
     pub(super) read_only: bool,
     pub(super) thin: bool,
     /// Alignment of direct I/O; if present, the page cache is bypassed.
@@ -66,7 +66,7 @@ impl Disk {
 
     /// Returns the current geometry.
     pub(super) fn geometry(&self) -> Geometry {
-        self.shape.get()
+        self.geometry.get()
     }
 
     /// Reads the cached part of `bytes` into `into` without blocking; returns the length of that

@@ -9,7 +9,7 @@ use super::lock::{FileIdentity, lock};
 use super::ranges::RangeLock;
 use super::ring;
 use crate::path_lookup::{CreatedFile, PathEntry, is_among_devices};
-use crate::resize::DiskShape;
+use crate::resize::ResizableGeometry;
 use crate::{BufferPool, Error, ErrorKind, Geometry, PAGE_BYTES};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags, openat};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -361,7 +361,7 @@ impl<'a> Opening<'a> {
             inline_read,
             inline_write,
             by_ring: self.options.io_uring && inline_write && nowait && ring::is_permitted(),
-            shape: DiskShape::new(geometry),
+            geometry: ResizableGeometry::new(geometry),
             read_only: self.options.read_only,
             thin: self.options.thin,
             direct,

@@ -10,7 +10,7 @@ impl Resize for FileDevice {
     fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let period = self.check_writable()?;
-            let new = self.disk.shape.with_size(&self.disk.name, size_bytes)?;
+            let new = self.disk.geometry.with_size(&self.disk.name, size_bytes)?;
             let all = BlockRange::new(0, new.block_count);
             self.blocking(all, JobLimits::default(), move |disk| disk.resize(new)).await?;
             self.commit(period).await
@@ -24,7 +24,7 @@ impl Disk {
         // find a wrong size.
         let mut disk_bytes = self.backing.lock_size();
         let resized = self.resize_file(new);
-        *disk_bytes = self.shape.get().size_bytes();
+        *disk_bytes = self.geometry.get().size_bytes();
         resized
     }
 
@@ -52,10 +52,10 @@ impl Disk {
                      size"
                 )));
             }
-            self.shape.set(new);
+            self.geometry.set(new);
             return Ok(());
         }
-        let old = self.shape.get();
+        let old = self.geometry.get();
         if new.block_count > old.block_count {
             self.grow(old, new).map_err(failed)
         } else {
@@ -68,13 +68,13 @@ impl Disk {
         let grown = self.file.set_len(to).and_then(|()| match self.thin {
             true => Ok(()),
             false => {
-                let room =
+                let allocated =
                     rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, to - from);
-                Ok(room?)
+                Ok(allocated?)
             }
         });
         match grown {
-            Ok(()) => self.shape.set(new),
+            Ok(()) => self.geometry.set(new),
             // The added part has not been used yet.
             Err(_) => self.file.set_len(from)?,
         }
@@ -82,11 +82,11 @@ impl Disk {
     }
 
     fn shrink(&self, old: Geometry, new: Geometry) -> io::Result<()> {
-        self.shape.set(new);
+        self.geometry.set(new);
         let _guard = self.ranges.lock(&(new.size_bytes()..old.size_bytes()), true);
         let shrunk = self.file.set_len(new.size_bytes());
         if shrunk.is_err() {
-            self.shape.set(old);
+            self.geometry.set(old);
         }
         shrunk
     }
@@ -94,7 +94,7 @@ impl Disk {
     /// Checks again, after the range was locked, that `bytes` lie within the disk: it may have
     /// become shorter since the first check.
     pub(super) fn check_still_within(&self, bytes: &std::ops::Range<u64>) -> io::Result<()> {
-        if bytes.end <= self.shape.get().size_bytes() {
+        if bytes.end <= self.geometry.get().size_bytes() {
             return Ok(());
         }
         Err(io::Error::new(io::ErrorKind::InvalidInput, "the disk has shrunk"))

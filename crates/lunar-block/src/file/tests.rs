@@ -457,13 +457,13 @@ fn keeps_the_contract_in(
 ) {
     let next = std::sync::atomic::AtomicU32::new(0);
     let last = std::sync::Mutex::new(None);
-    let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
+    let make = |geometry: Geometry| -> Arc<dyn BlockDevice> {
         let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let options = how(FileOptions {
             path: scratch.0.join(format!("{number}.img")),
-            block_bytes: shape.block_bytes,
-            physical_block_bytes: shape.physical_block_bytes,
-            ..scratch.options(shape.size_bytes())
+            block_bytes: geometry.block_bytes,
+            physical_block_bytes: geometry.physical_block_bytes,
+            ..scratch.options(geometry.size_bytes())
         });
         *last.lock().unwrap() = Some(FileOptions { create_size_bytes: None, ..options.clone() });
         FileDevice::open(options).unwrap()
@@ -510,14 +510,14 @@ fn contract_direct() {
 fn contract_direct_in_larger_units() {
     let scratch = Scratch::new();
     let next = std::sync::atomic::AtomicU32::new(0);
-    let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
+    let make = |geometry: Geometry| -> Arc<dyn BlockDevice> {
         let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let options = FileOptions {
             path: scratch.0.join(format!("{number}.img")),
-            block_bytes: shape.block_bytes,
-            physical_block_bytes: shape.physical_block_bytes,
+            block_bytes: geometry.block_bytes,
+            physical_block_bytes: geometry.physical_block_bytes,
             direct: true,
-            ..scratch.options(shape.size_bytes())
+            ..scratch.options(geometry.size_bytes())
         };
         let mut disk = open_disk(&options);
         let alignment = direct::DirectAlignment { memory_bytes: 4096, offset_bytes: 8192 };

@@ -69,8 +69,8 @@ pub(super) struct JobLimits<'a> {
     pub(super) permits: Option<&'a ComputingLimit>,
     /// Slots of all pools, of which a CPU-bound job holds one until it ends.
     pub(super) slots: Option<&'a ComputingSlots>,
-    /// True for the rest of a job whose time slice is over: new jobs of its owner and such rests
-    /// take turns.
+    /// True for a job that continues after its time slice: such jobs and new jobs of the owner take
+    /// turns.
     pub(super) is_continued: bool,
 }
 

@@ -46,13 +46,13 @@ impl MemoryDevice {
 
     /// Calls [`share_fence`](Self::share_fence) for all of `range`.
     pub(super) fn share_fence_over(&self, range: BlockRange) -> Option<FenceGuard<'_>> {
-        let bytes = self.shape.get().byte_range(range)?;
+        let bytes = self.geometry.get().byte_range(range)?;
         self.share_fence(&bytes)
     }
 
     /// Calls [`share_fence_over`](Self::share_fence_over), if no waiting is needed.
     pub(super) fn try_share_fence_over(&self, range: BlockRange) -> Option<Option<FenceGuard<'_>>> {
-        let bytes = self.shape.get().byte_range(range);
+        let bytes = self.geometry.get().byte_range(range);
         if bytes.is_some_and(|bytes| has_several_chunks(&bytes)) {
             match self.fence.try_read() {
                 Ok(passing) => Some(Some(passing)),
@@ -102,7 +102,8 @@ impl AtomicWrite for MemoryDevice {
         _durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let checked = || self.limits().checked(self.shape.get(), &self.name, range, from.len());
+            let checked =
+                || self.limits().checked(self.geometry.get(), &self.name, range, from.len());
             let bytes = checked()?;
             let mut fence = has_several_chunks(&bytes).then(|| self.fence_mut());
             if let Some(crossings) = &mut fence {

@@ -20,7 +20,7 @@ impl MemoryDevice {
     /// Frees whole pages and zeroes parts of pages. Chunks that do not exist cost nothing, however
     /// long the range is.
     pub(super) async fn deallocate(&self, range: BlockRange) -> Result<(), Error> {
-        let bytes = self.shape.get().checked_range(&self.name, range)?;
+        let bytes = self.geometry.get().checked_range(&self.name, range)?;
         let mut piece = Piece::default();
         let mut at = bytes.start;
         while at < bytes.end {
@@ -34,7 +34,7 @@ impl MemoryDevice {
 
     /// Writes zeroes to `range`.
     pub(super) async fn zero(&self, range: BlockRange) -> Result<(), Error> {
-        let bytes = self.shape.get().checked_range(&self.name, range)?;
+        let bytes = self.geometry.get().checked_range(&self.name, range)?;
         let mut piece = Piece::default();
         let mut at = bytes.start;
         while at < bytes.end {
@@ -57,7 +57,7 @@ impl MemoryDevice {
         let mut done = 0;
         for range in ranges {
             let fence = self.share_fence_over(*range);
-            let bytes = self.shape.get().checked_range(&self.name, *range)?;
+            let bytes = self.geometry.get().checked_range(&self.name, *range)?;
             let mut at = bytes.start;
             while at < bytes.end && !piece.is_over() {
                 let stretch = stretch(at..bytes.end);
@@ -75,7 +75,7 @@ impl MemoryDevice {
                 }
             }
             drop(fence);
-            done = at / u64::from(self.shape.get().block_bytes);
+            done = at / u64::from(self.geometry.get().block_bytes);
             if at < bytes.end {
                 break;
             }
@@ -99,7 +99,7 @@ impl MemoryDevice {
         while at < stretch.end {
             piece.yield_after_piece().await.map_err(|e| self.cancelled(e))?;
             let fence = self.share_fence(&stretch);
-            self.shape.get().checked_range(&self.name, range)?;
+            self.geometry.get().checked_range(&self.name, range)?;
             let count = |at| fence.as_ref().map(|crossings| crossings.of(at));
             if at > stretch.start && count(at) != crossings {
                 (at, restarts) = (stretch.start, restarts + 1);

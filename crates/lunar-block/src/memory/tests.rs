@@ -6,9 +6,9 @@ use crate::{FaultDevice, IoContext, contract};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-fn make(shape: Geometry) -> Arc<dyn BlockDevice> {
-    let size = shape.size_bytes();
-    let device = MemoryDevice::new(size, shape.block_bytes, shape.physical_block_bytes);
+fn make(geometry: Geometry) -> Arc<dyn BlockDevice> {
+    let size = geometry.size_bytes();
+    let device = MemoryDevice::new(size, geometry.block_bytes, geometry.physical_block_bytes);
     Arc::new(device.unwrap())
 }
 
@@ -16,7 +16,7 @@ fn make(shape: Geometry) -> Arc<dyn BlockDevice> {
 #[test]
 fn keeps_the_contract() {
     contract::run(&make);
-    contract::run(&|shape| FaultDevice::new(make(shape), 0));
+    contract::run(&|geometry| FaultDevice::new(make(geometry), 0));
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -121,13 +121,13 @@ fn searches_count_towards_a_piece() {
     for at in 0..CHUNKS {
         device.write_now(BlockRange::new(at * 64 * MIB / 512, 1), &[1; 512]).unwrap();
     }
-    let least = CHUNKS * u64::from(SEARCH_COST) / u64::from(PIECE_COST);
+    let pieces_min = CHUNKS * u64::from(SEARCH_COST) / u64::from(PIECE_COST);
     let (extents, pending) = poll_to_end(device.status(all, 9999));
     assert_eq!(extents.unwrap().len() as u64, 2 * CHUNKS);
-    assert!(pending >= least, "{pending} pieces");
+    assert!(pending >= pieces_min, "{pending} pieces");
     let (unmapped, pending) = poll_to_end(device.unmap(all, false));
     unmapped.unwrap();
-    assert!(pending >= least, "{pending} pieces");
+    assert!(pending >= pieces_min, "{pending} pieces");
     assert_eq!(device.allocated_bytes(), 0);
 }
 

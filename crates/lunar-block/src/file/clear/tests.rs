@@ -198,7 +198,7 @@ fn one_slot_with_rests(rest_factor: u32) -> ComputingSlots {
 }
 
 /// Fault: a WRITE SAME of 256 MiB held the slot to its end, and long reads of all files waited for
-/// it: those of a host beside 12 others took 8.7 s. Method: a read of one owner arrives while
+/// it: those of a host alongside 12 others took 8.7 s. Method: a read of one owner arrives while
 /// clears of three files, of another owner, wait for the slot.
 #[test]
 fn clears_leave_their_slot_to_other_owners() {

@@ -200,12 +200,12 @@ impl FileSystemWrites {
             return None;
         }
         let idle = syncers.iter().filter(|syncer| !is_running(syncer));
-        let most = idle.max_by_key(|syncer| syncer.disk.bytes.unsynced())?;
-        if most.disk.bytes.unsynced() == 0 {
+        let dirtiest = idle.max_by_key(|syncer| syncer.disk.bytes.unsynced())?;
+        if dirtiest.disk.bytes.unsynced() == 0 {
             return None;
         }
-        most.is_running.store(true, Relaxed);
-        Some(Arc::clone(most))
+        dirtiest.is_running.store(true, Relaxed);
+        Some(Arc::clone(dirtiest))
     }
 
     /// Waits while workers have left too much to be written back.

@@ -160,8 +160,8 @@ fn slow_writes_of_workers_stop_inline_writes() {
     let (slow, other) = (rig.disk(), rig.disk());
     slow.write_by(&(0..512), &[1; 512], |_, _, _| {
         assert!(writes_inline(&other));
-        let beside = slow.write_inline(&(4096..4608), &[1; 512]).unwrap();
-        assert!(!beside, "the worker holds the lock of the file");
+        let is_inline = slow.write_inline(&(4096..4608), &[1; 512]).unwrap();
+        assert!(!is_inline, "the worker holds the lock of the file");
         rig.wait();
         rig.advance(SLOW_WRITE + Duration::from_micros(10));
         assert!(!writes_inline(&other));

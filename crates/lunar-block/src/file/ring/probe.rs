@@ -23,8 +23,9 @@ pub(in crate::file) fn is_permitted() -> bool {
                 why,
                 "io_uring is not available: worker threads read and write files"
             );
-            let lasting = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL].map(Some);
-            if lasting.contains(&error.raw_os_error()) {
+            let permanent_errors =
+                [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL].map(Some);
+            if permanent_errors.contains(&error.raw_os_error()) {
                 PERMITTED.get_or_init(|| false);
             }
             false
@@ -67,10 +68,10 @@ mod tests {
     /// Goal: each refusal by a kernel, a container or a limit is explained by name.
     #[test]
     fn refusals_are_explained() {
-        let of = |errno| meaning(&io::Error::from_raw_os_error(errno));
-        assert!(of(libc::EPERM).contains("seccomp"));
-        assert!(of(libc::ENOSYS).contains("kernel"));
-        assert!(of(libc::ENOMEM).contains("RLIMIT_MEMLOCK"));
-        assert!(of(libc::EMFILE).contains("open files"));
+        let meaning_of = |errno| meaning(&io::Error::from_raw_os_error(errno));
+        assert!(meaning_of(libc::EPERM).contains("seccomp"));
+        assert!(meaning_of(libc::ENOSYS).contains("kernel"));
+        assert!(meaning_of(libc::ENOMEM).contains("RLIMIT_MEMLOCK"));
+        assert!(meaning_of(libc::EMFILE).contains("open files"));
     }
 }

@@ -178,11 +178,11 @@ impl RingState {
         completed.extend(self.uring.completion().map(|entry| (entry.user_data(), entry.result())));
         let mut more = false;
         for (slot, result) in completed.drain(..) {
-            let free_slot = &mut self.slots[slot as usize];
-            let outcome = free_slot.as_mut().and_then(|transfer| transfer.completed(result));
+            let entry = &mut self.slots[slot as usize];
+            let outcome = entry.as_mut().and_then(|transfer| transfer.completed(result));
             match outcome {
                 Some(outcome) => {
-                    ended.extend(free_slot.take().map(|transfer| (transfer, outcome)));
+                    ended.extend(entry.take().map(|transfer| (transfer, outcome)));
                     self.free.push(slot as u32);
                 }
                 None => {
@@ -201,7 +201,7 @@ impl RingState {
 
     /// Blocks until all transfers have completed, or until `until`; returns `true` if all have
     /// completed.
-    fn settle(&mut self, until: Option<Instant>, pause: Duration) -> bool {
+    fn wait_until_idle(&mut self, until: Option<Instant>, pause: Duration) -> bool {
         let mut ended = Vec::new();
         loop {
             self.process(&mut ended);
@@ -233,17 +233,17 @@ impl Drop for Queue {
         // SAFETY: `self.0` is not used after this. It is never dropped before all transfers have
         // completed, even if a waker panics or no thread is available, because the kernel may still
         // use it.
-        let mut slots = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut self.0) });
-        if slots.settle(Some(Instant::now() + CLOSING_WAIT_MAX), POLL_INTERVAL) {
-            drop(ManuallyDrop::into_inner(slots));
+        let mut ring = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut self.0) });
+        if ring.wait_until_idle(Some(Instant::now() + CLOSING_WAIT_MAX), POLL_INTERVAL) {
+            drop(ManuallyDrop::into_inner(ring));
             return;
         }
         tracing::warn!(
             "transfers are still running at the end of a core: another thread waits for them"
         );
         let wait = move || {
-            slots.settle(None, SLOW_POLL_INTERVAL);
-            drop(ManuallyDrop::into_inner(slots));
+            ring.wait_until_idle(None, SLOW_POLL_INTERVAL);
+            drop(ManuallyDrop::into_inner(ring));
         };
         let thread = std::thread::Builder::new().name("lunar-ring-end".into()).spawn(wait);
         if let Err(error) = thread {

@@ -9,7 +9,7 @@
 //!
 //! Clears may be long, and can stop after each piece: they leave the slot when their time slice is
 //! over and another job may run, and queue the rest as a new job. No thread waits for a slot
-//! meanwhile, and a clear that no job waits for goes on without a change of threads. A clear that
+//! meanwhile, and a clear that no job waits for continues without a change of threads. A clear that
 //! other owners wait for leaves it to jobs of its own owner only if others wait for these, too.
 //! After a longer job its owner pauses ([`pauses`]). A job that continues and new jobs of its owner
 //! take turns, so that a short one waits for one slice: a server that exports LUNs of another one

@@ -177,11 +177,11 @@ fn contents(device: &MemoryDevice) -> Pages {
     bytes.iter().step_by(PAGE_BYTES).copied().collect()
 }
 
-/// Draws a range of at most `most` pages; short ranges are more frequent.
-fn random_range(random: &mut u64, most: u64) -> BlockRange {
+/// Draws a range of at most `count_max` pages; short ranges are more frequent.
+fn random_range(random: &mut u64, count_max: u64) -> BlockRange {
     let mut draw = |below: u64| random::next(random) % below;
-    let most = if draw(2) == 0 { most } else { 40 };
-    let count = 1 + draw(most);
+    let count_max = if draw(2) == 0 { count_max } else { 40 };
+    let count = 1 + draw(count_max);
     BlockRange::new(draw(PAGES - count + 1), count)
 }
 

@@ -81,8 +81,8 @@ mod tests {
 
     const SLICE: Duration = Duration::from_millis(1);
 
-    /// Fault: beside two GET LBA STATUS commands at a time, of a file with 4 GB of data, the rate
-    /// of long reads of another host fell to 5 %. Goal: after a job of many slices its owner
+    /// Fault: alongside two GET LBA STATUS commands at a time, of a file with 4 GB of data, the
+    /// rate of long reads of another host fell to 5 %. Goal: after a job of many slices its owner
     /// pauses, so that each other owner gets as much time. A short job, and a job without other
     /// owners, cause no pause.
     #[test]

@@ -320,7 +320,7 @@ fn a_permit_that_no_other_owner_waits_for_makes_no_job_urgent() {
     jobs.check_order(&[0, 1, 2, 3]);
 }
 
-/// Goal: jobs of an owner that pauses leave the slots to others, and go on after the pause.
+/// Goal: jobs of an owner that pauses leave the slots to others, and continue after the pause.
 #[test]
 fn an_owner_that_pauses_leaves_the_slots_to_others() {
     let slots = patient_slots(1);
@@ -520,9 +520,9 @@ fn slices_end_for_jobs_that_may_run() {
     assert_eq!(slots.waiting(), 0);
 }
 
-/// Fault: prefetches had no limit as CPU-bound jobs, and four of a file ran for each owner: beside
-/// PRE-FETCH of 256 files the request rate of another host fell to 20 %, beside PRE-FETCH of one
-/// file to 35 %. Method: prefetches of 64 pools arrive while a job computes.
+/// Fault: prefetches had no limit as CPU-bound jobs, and four of a file ran for each owner:
+/// alongside PRE-FETCH of 256 files the request rate of another host fell to 20 %, alongside
+/// PRE-FETCH of one file to 35 %. Method: prefetches of 64 pools arrive while a job computes.
 #[test]
 fn prefetches_take_slots_and_run_once_per_file() {
     let slots = patient_slots(1);
