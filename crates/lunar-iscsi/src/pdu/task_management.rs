@@ -60,7 +60,7 @@ pub struct FunctionInfo {
     /// to the session, and on their other users. RFC 7143 §11.5.1.
     pub is_administration: bool,
     /// Scope of the function.
-    pub of: &'static str,
+    pub scope: &'static str,
     /// Response of this project's target on success.
     pub answer: ManagementResponse,
     /// Specification of the function.
@@ -68,13 +68,13 @@ pub struct FunctionInfo {
 }
 
 macro_rules! functions {
-    ($($function:ident $name:literal $level:literal $($only:ident)? ($of:literal) $answer:ident
+    ($($function:ident $name:literal $level:literal $($only:ident)? ($scope:literal) $answer:ident
         $source:literal;)+)
     => {
         /// Every known task management function, in the order of their codes.
         pub const MANAGEMENT_FUNCTIONS: &[FunctionInfo] = &[$(FunctionInfo {
             function: ManagementFunction::$function, name: $name, level: $level,
-            is_administration: false $(|| $only)?, of: $of,
+            is_administration: false $(|| $only)?, scope: $scope,
             answer: ManagementResponse::$answer, source: $source,
         }),+];
     };
@@ -122,12 +122,12 @@ pub fn management_markdown() -> String {
          |--:|---|--:|---|---|---|---|\n",
     );
     for info in MANAGEMENT_FUNCTIONS {
-        let FunctionInfo { function, name, level, of, answer, source, .. } = info;
-        let who = if info.is_administration { "yes" } else { "" };
+        let FunctionInfo { function, name, level, scope, answer, source, .. } = info;
+        let restricted = if info.is_administration { "yes" } else { "" };
         let answer = answer.name().unwrap_or_default().replace('_', " ").to_lowercase();
         let code = function.0;
         text.push_str(&format!(
-            "| {code} | {name} | {level} | {who} | {of} | {answer} | {source} |\n"
+            "| {code} | {name} | {level} | {restricted} | {scope} | {answer} | {source} |\n"
         ));
     }
     text

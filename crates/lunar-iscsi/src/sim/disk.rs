@@ -177,12 +177,12 @@ impl Executor {
         self.started.push((link, Bytes::copy_from_slice(&task.cdb)));
         match plan {
             Plan::Write { bytes, .. } | Plan::Exchange { bytes, .. } if bytes > 0 => {
-                let most = if task.write { task.expected_bytes as usize } else { 0 };
-                let wanted_bytes = bytes.min(most);
-                if !task.id.0.is_multiple_of(3) || most == 0 {
+                let bytes_max = if task.write { task.expected_bytes as usize } else { 0 };
+                let wanted_bytes = bytes.min(bytes_max);
+                if !task.id.0.is_multiple_of(3) || bytes_max == 0 {
                     return Takes::Whole { bytes: wanted_bytes as u32 };
                 }
-                self.buffers.entry(key).or_insert_with(|| vec![0; most]);
+                self.buffers.entry(key).or_insert_with(|| vec![0; bytes_max]);
                 self.streams.insert(key, Streamed { wanted_bytes, ..Streamed::default() });
                 Takes::Stream { bytes: wanted_bytes as u32 }
             }
@@ -245,7 +245,7 @@ impl Executor {
 
     /// Discards the aborts of a closed connection, which are the only jobs it may have left.
     pub(super) fn forget(&mut self, link: usize) {
-        self.jobs.retain(|job| !matches!(job, Job::Aborted((of, _)) if *of == link));
+        self.jobs.retain(|job| !matches!(job, Job::Aborted((owner, _)) if *owner == link));
     }
 
     pub(super) fn is_due(&self) -> bool {

@@ -631,8 +631,8 @@ impl Pair {
         while let Some(output) = self.hosts[host].session.poll() {
             match output {
                 FromSession::ToConnection(cid, message) => {
-                    let of = |link: &&mut Link| link.host == host && link.cid == cid;
-                    if let Some(link) = self.links.iter_mut().rev().find(of) {
+                    let is_receiver = |link: &&mut Link| link.host == host && link.cid == cid;
+                    if let Some(link) = self.links.iter_mut().rev().find(is_receiver) {
                         link.initiator.from_session.push_back(message);
                     }
                 }
@@ -752,7 +752,7 @@ impl Pair {
     pub(super) fn take_collected(&mut self, task: TaskId) -> Option<(Bytes, SegmentDigest)> {
         let events = self.server.relay.as_mut()?;
         let is_report = |event: &RelayedEvent| match event {
-            RelayedEvent::DataOut { task: of, .. } => *of == task,
+            RelayedEvent::DataOut { task: owner, .. } => *owner == task,
             _ => false,
         };
         let at = events.iter().position(is_report)?;
@@ -767,14 +767,14 @@ impl Pair {
     /// Returns data in the buffer of a task.
     pub(super) fn collected(&self, task: TaskId, offset_bytes: u32, bytes: u32) -> Option<Bytes> {
         let buffers = &self.server.executor.buffers;
-        let buffer = buffers.iter().find(|((_, of), _)| *of == task)?.1;
+        let buffer = buffers.iter().find(|((_, owner), _)| *owner == task)?.1;
         let start = offset_bytes as usize;
         Some(Bytes::copy_from_slice(&buffer[start..start + bytes as usize]))
     }
 
     /// Frees the buffer of a task.
     pub(super) fn forget_collected(&mut self, task: TaskId) {
-        self.server.executor.buffers.retain(|(_, of), _| *of != task);
+        self.server.executor.buffers.retain(|(_, owner), _| *owner != task);
     }
 
     /// Returns a new id that is none of the target's tasks.

@@ -26,9 +26,9 @@ impl Rng {
         (self.bits() % end as u64) as usize
     }
 
-    /// True once in `of` times.
-    pub fn once_in(&mut self, of: usize) -> bool {
-        self.below(of) == 0
+    /// True once in `times` calls.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
     }
 
     /// Picks a random element.

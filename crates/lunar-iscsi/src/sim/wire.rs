@@ -120,12 +120,12 @@ impl Wire {
 
     /// Takes the next piece: mostly all bytes there are, often very few.
     pub(super) fn piece(&mut self, rng: &mut Rng, bytes_max: usize) -> Vec<u8> {
-        let most = match rng.below(4) {
+        let piece_bytes_max = match rng.below(4) {
             0 => 1 + rng.below(8),
             1 => 1 + rng.below(200),
             _ => 1 + rng.below(100_000),
         };
-        let bytes = most.min(bytes_max).min(self.bytes.len());
+        let bytes = piece_bytes_max.min(bytes_max).min(self.bytes.len());
         // In debug builds, bytes that move one by one take most of the time of a run.
         let (front, back) = self.bytes.as_slices();
         let from_front = bytes.min(front.len());

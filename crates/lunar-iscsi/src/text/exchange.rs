@@ -239,8 +239,8 @@ impl TargetExchange {
             self.emit(segment_bytes_max, steps);
             return Ok(());
         }
-        let goes_on = pairs.is_empty() && exchange.seen.has(Key::SendTargets);
-        if self.session_type == SessionType::Discovery && !goes_on {
+        let continues = pairs.is_empty() && exchange.seen.has(Key::SendTargets);
+        if self.session_type == SessionType::Discovery && !continues {
             // RFC 7143 §4.3, §13.21: only SendTargets is accepted there.
             return Err(Violation::WrongStage("a text without SendTargets"));
         }
@@ -324,15 +324,15 @@ impl Exchange {
             && (tag == TAG_RESERVED || tag == self.target_transfer_tag)
     }
 
-    /// Handles one pair of a normal session; `alone` if it is the only pair of the text.
+    /// Handles one pair of a normal session; `is_only_pair`: it is the only pair of the text.
     fn receive(
         &mut self,
         pair: &Pair<'_>,
-        alone: bool,
+        is_only_pair: bool,
         answers: &mut TextBuilder,
     ) -> Result<(), Violation> {
         let Some(key) = pair.key else {
-            if alone && !pair.name.starts_with("X-") {
+            if is_only_pair && !pair.name.starts_with("X-") {
                 // The text contains nothing else to answer; libiscsi drops the connection after a
                 // text response it does not know. §6.4 lets a target end a negotiation with a
                 // Reject.

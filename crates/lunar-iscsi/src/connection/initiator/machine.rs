@@ -166,11 +166,11 @@ impl InitiatorConnection {
 
     /// True when no task, no request and no data to send is left.
     pub fn is_idle(&self) -> bool {
-        self.in_hand() == 0 && self.bursts.is_empty()
+        self.open_requests() == 0 && self.bursts.is_empty()
     }
 
     /// Number of open requests, including those that wait for their numbers.
-    pub(super) fn in_hand(&self) -> usize {
+    pub(super) fn open_requests(&self) -> usize {
         self.queue.len() + self.texts.len() + self.tasks.len() + self.requests.len()
     }
 

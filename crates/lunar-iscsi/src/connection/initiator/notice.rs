@@ -41,7 +41,7 @@ impl InitiatorConnection {
         }
         self.on_next_stat_sn(nop.stat_sn)?;
         // A target that pings faster than we can answer gets fewer answers.
-        let room = self.in_hand() < 2 * self.limits.requests_max as usize;
+        let room = self.open_requests() < 2 * self.limits.requests_max as usize;
         if nop.target_transfer_tag != TAG_RESERVED && room {
             let target_transfer_tag = nop.target_transfer_tag;
             self.enqueue(Queued::Answer { lun: nop.lun, target_transfer_tag });
@@ -158,11 +158,11 @@ impl InitiatorConnection {
             return Err(Violation::TextTooLong { bytes_max });
         }
         gathered.extend_from_slice(text);
-        let (is_final, goes_on) =
+        let (is_final, continues) =
             (answer.flags.has(TextFlags::FINAL), answer.flags.has(TextFlags::CONTINUE));
         let target_transfer_tag = answer.target_transfer_tag;
         match (is_final, target_transfer_tag) {
-            (true, _) if goes_on => Err(Violation::Malformed { pdu: PDU, what: "both F and C" }),
+            (true, _) if continues => Err(Violation::Malformed { pdu: PDU, what: "both F and C" }),
             (true, _) => {
                 self.text_done(tag);
                 Ok(())

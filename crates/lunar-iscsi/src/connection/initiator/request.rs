@@ -80,7 +80,7 @@ pub(super) struct RequestQueue {
 
 impl RequestQueue {
     /// Adds a request and returns its ticket.
-    fn put(&mut self, request: Queued) -> u64 {
+    fn add(&mut self, request: Queued) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.entries.push_back((ticket, request));
@@ -88,7 +88,7 @@ impl RequestQueue {
     }
 
     /// Removes the request with this ticket; `None` if there is none.
-    fn take(&mut self, ticket: u64) -> Option<Queued> {
+    fn remove(&mut self, ticket: u64) -> Option<Queued> {
         let at = match self.entries.front() {
             Some((first, _)) if *first == ticket => 0,
             _ => self.entries.binary_search_by_key(&ticket, |(other, _)| *other).ok()?,
@@ -176,13 +176,13 @@ impl InitiatorConnection {
             Queued::Text { .. } | Queued::MoreText { .. } => false,
         };
         let tag = !matches!(request, Queued::Answer { .. } | Queued::MoreText { .. });
-        let ticket = self.queue.put(request);
+        let ticket = self.queue.add(request);
         self.outputs.push_back(Output::ToSession(ToSession::Request { ticket, immediate, tag }));
     }
 
     /// Sends the request whose CmdSN and tag the session granted.
     pub(super) fn granted(&mut self, now: Time, ticket: u64, cmd_sn: SerialNumber, tag: u32) {
-        match self.queue.take(ticket) {
+        match self.queue.remove(ticket) {
             // Immediate requests only, which leave no gap.
             Some(request) if self.is_logging_out() => {
                 if tag != TAG_RESERVED {
@@ -217,7 +217,7 @@ impl InitiatorConnection {
     /// ends.
     pub(super) fn refused(&mut self, ticket: u64) {
         let why = RequestFailure::Refused("the session accepts no more requests");
-        match self.queue.take(ticket) {
+        match self.queue.remove(ticket) {
             Some(Queued::Command { command, aborts, .. }) => {
                 let failure = if aborts.is_empty() { why } else { RequestFailure::Aborted };
                 self.outputs.push_back(Output::Completed { id: command.id, result: Err(failure) });

@@ -157,7 +157,7 @@ impl InitiatorConnection {
     }
 
     pub(super) fn log_out_when_drained(&mut self) {
-        if self.timers.drain_by.is_some() && self.in_hand() == 0 {
+        if self.timers.drain_by.is_some() && self.open_requests() == 0 {
             self.log_out_drained();
         }
     }
@@ -245,7 +245,7 @@ impl InitiatorConnection {
             State::LoggingIn(_) => "the login is not complete",
             State::Draining => "the connection is being logged out",
             State::Closed => "the connection is closed",
-            State::FullFeature if self.in_hand() >= self.limits.requests_max as usize => {
+            State::FullFeature if self.open_requests() >= self.limits.requests_max as usize => {
                 "too many requests are outstanding"
             }
             State::FullFeature => return Ok(()),

@@ -85,7 +85,7 @@ impl DataTime {
         // A clock that has never run has the whole limit.
         let ends = match clock.ran {
             0 => Time::from_nanos(now.as_nanos().saturating_add(self.limit)),
-            _ => self.ends(clock),
+            _ => self.end_of(clock),
         };
         self.earliest = self.earliest.min(ends);
     }
@@ -100,7 +100,7 @@ impl DataTime {
     }
 
     /// Time at which a clock runs out if no more data is moved.
-    fn ends(&self, clock: &DataClock) -> Time {
+    fn end_of(&self, clock: &DataClock) -> Time {
         let Some(since) = clock.since else { return NEVER };
         let silent = since.get().max(self.moved_at.as_nanos()).saturating_add(self.limit);
         let allowed = self.limit + nanos_for(self.counted(clock));
@@ -124,7 +124,7 @@ impl DataTime {
         now: Time,
         clocks: impl Iterator<Item = &'a DataClock>,
     ) -> bool {
-        self.earliest = clocks.map(|clock| self.ends(clock)).min().unwrap_or(NEVER);
+        self.earliest = clocks.map(|clock| self.end_of(clock)).min().unwrap_or(NEVER);
         self.earliest <= now
     }
 }

@@ -15,10 +15,10 @@ use lunar_wire::{SerialNumber, Time};
 /// One iSCSI connection in the target role: no socket, no clock, no lock.
 ///
 /// After each [`handle`](Self::handle), call [`poll`](Self::poll) until it returns
-/// [`Output::Wait`]; also once before the first `handle`, for the deadline of the login.
-/// At [`Output::Close`] no task of this connection can have an effect any more, and the session has
-/// been informed. A task that the session keeps is an exception: the executor goes on with it, and
-/// answers `Done` as ever, which becomes [`Output::DetachedTaskEnded`].
+/// [`Output::Wait`]; also once before the first `handle`, for the deadline of the login. At
+/// [`Output::Close`] no task of this connection can have an effect any more, and the session has
+/// been informed. A task that the session keeps is an exception: the executor continues with it,
+/// and answers `Done` as ever, which becomes [`Output::DetachedTaskEnded`].
 #[derive(Debug)]
 pub struct TargetConnection {
     state: State,
@@ -310,10 +310,10 @@ impl Login {
             | Input::Done { .. }
             | Input::Failed { .. } => {}
         }
-        self.follow(now, steps, out)
+        self.execute_steps(now, steps, out)
     }
 
-    fn follow(
+    fn execute_steps(
         &mut self,
         now: Time,
         steps: Vec<Step>,

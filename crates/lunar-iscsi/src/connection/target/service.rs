@@ -385,7 +385,7 @@ impl FullFeature {
     }
 
     /// Ends the transfers of the tasks that the session has not aborted. Those that run, and need
-    /// no more data from the initiator, go on without the connection; the others end with it.
+    /// no more data from the initiator, continue without the connection; the others end with it.
     pub(super) fn detach_tasks(&mut self, out: &mut Outputs) {
         let CloseState::Detaching(reason) = &self.close_state else { return };
         self.close_state = CloseState::Closing(reason.clone());

@@ -64,9 +64,9 @@ fn requirement() -> ChapRequirement {
 fn challenged(requirement: ChapRequirement) -> (InitiatorScript, Challenge) {
     let algorithm = requirement.algorithms[0];
     let mut script = InitiatorScript::new(Some(requirement));
-    script.goes_on((0, 1, true), &(names() + "AuthMethod=CHAP;"), (0, 1, false));
+    script.exchange((0, 1, true), &(names() + "AuthMethod=CHAP;"), (0, 1, false));
     let text = alloc::format!("CHAP_A={};", algorithm.number());
-    let answer = script.goes_on((0, 1, false), &text, (0, 1, false));
+    let answer = script.exchange((0, 1, false), &text, (0, 1, false));
     let mut fields = answer.split([';', '=']);
     let mut after = |key: &str| {
         assert_eq!(fields.next(), Some(key));
@@ -110,9 +110,9 @@ fn passes(encoding: Encoding<'_>) {
     let (mut script, challenge) = challenged(requirement());
     let response = challenge.response(&Secret::new("one secret"));
     let text = alloc::format!("CHAP_N=user;CHAP_R={};", encoding(&response));
-    script.goes_on((0, 1, false), &text, (0, 1, false));
-    script.goes_on((0, 1, true), "", (0, 1, true));
-    script.goes_on((1, 3, true), "", (1, 3, true));
+    script.exchange((0, 1, false), &text, (0, 1, false));
+    script.exchange((0, 1, true), "", (0, 1, true));
+    script.exchange((1, 3, true), "", (1, 3, true));
     let established = script.ended.unwrap().unwrap();
     assert_eq!(established.join.user.as_deref(), Some("user"));
 }
@@ -135,11 +135,11 @@ fn wrong_proofs() {
     for (user, response) in wrong {
         let (mut script, challenge) = challenged(requirement());
         let text = alloc::format!("CHAP_N={user};CHAP_R={};", response(&right(&challenge)));
-        script.is_refused((0, 1, true), &text, FAILED);
+        script.exchange_refused((0, 1, true), &text, FAILED);
     }
     let (mut script, challenge) = challenged(requirement());
     let text = alloc::format!("CHAP_N=user;CHAP_R={};", proof(&challenge, "another secret"));
-    script.is_refused((0, 1, true), &text, FAILED);
+    script.exchange_refused((0, 1, true), &text, FAILED);
 }
 
 /// Goal: missing or misordered steps are refused. Conformance notes 31.
@@ -156,7 +156,7 @@ fn steps_out_of_order() {
         ("TargetPortalGroupTag=1;", WRONG),
     ] {
         let (mut script, _) = challenged(requirement());
-        script.is_refused((0, 1, true), text, status);
+        script.exchange_refused((0, 1, true), text, status);
     }
     for (text, status) in [
         ("AuthMethod=None;", FAILED),
@@ -170,13 +170,13 @@ fn steps_out_of_order() {
         ("MaxConnections=1;", WRONG),
     ] {
         let mut script = InitiatorScript::new(Some(requirement()));
-        script.is_refused((0, 1, true), &(names() + text), status);
+        script.exchange_refused((0, 1, true), &(names() + text), status);
     }
     let mut script = InitiatorScript::new(Some(requirement()));
-    script.goes_on((0, 1, true), &(names() + "AuthMethod=CHAP;"), (0, 1, false));
-    script.is_refused((0, 1, true), "", MISSING);
+    script.exchange((0, 1, true), &(names() + "AuthMethod=CHAP;"), (0, 1, false));
+    script.exchange_refused((0, 1, true), "", MISSING);
     let mut script = InitiatorScript::new(Some(requirement()));
-    script.is_refused((1, 3, true), &names(), FAILED);
+    script.exchange_refused((1, 3, true), &names(), FAILED);
 }
 
 /// Goal: an initiator that proposes nothing gets a proposal of CHAP, once. RFC 7143 §6.3.2.
@@ -184,13 +184,13 @@ fn steps_out_of_order() {
 fn the_target_proposes() {
     for (text, status) in [("", MISSING), ("AuthMethod=Reject;", FAILED)] {
         let mut script = InitiatorScript::new(Some(requirement()));
-        let answer = script.goes_on((0, 1, true), &names(), (0, 1, false));
+        let answer = script.exchange((0, 1, true), &names(), (0, 1, false));
         assert!(answer.ends_with("AuthMethod=CHAP;"), "{answer}");
-        script.is_refused((0, 1, true), text, status);
+        script.exchange_refused((0, 1, true), text, status);
     }
     let mut script = InitiatorScript::new(Some(requirement()));
-    script.goes_on((0, 1, true), &names(), (0, 1, false));
-    let answer = script.goes_on((0, 1, false), "AuthMethod=CHAP;CHAP_A=5;", (0, 1, false));
+    script.exchange((0, 1, true), &names(), (0, 1, false));
+    let answer = script.exchange((0, 1, false), "AuthMethod=CHAP;CHAP_A=5;", (0, 1, false));
     assert!(answer.starts_with("CHAP_A=5;CHAP_I="), "{answer}");
 }
 
@@ -204,36 +204,36 @@ fn mutual_attacks() {
     };
     let (mut script, challenge) = challenged(requirement());
     let text = asked(&challenge, &value::hex_text(&theirs.bytes));
-    let answer = script.goes_on((0, 1, true), &text, (0, 1, true));
+    let answer = script.exchange((0, 1, true), &text, (0, 1, true));
     let expected = proof(&theirs, "another secret");
     assert_eq!(answer, alloc::format!("CHAP_N=target;CHAP_R={expected};"));
 
     let (mut script, challenge) = challenged(requirement());
     let reflected = asked(&challenge, &value::hex_text(&challenge.bytes));
-    script.is_refused((0, 1, true), &reflected, FAILED);
+    script.exchange_refused((0, 1, true), &reflected, FAILED);
 
     let same =
         ChapRequirement { target: Some(credential("target", "one secret")), ..requirement() };
     let (mut script, challenge) = challenged(same);
-    script.is_refused((0, 1, true), &asked(&challenge, "0x01"), FAILED);
+    script.exchange_refused((0, 1, true), &asked(&challenge, "0x01"), FAILED);
 
     let (mut script, challenge) = challenged(ChapRequirement { target: None, ..requirement() });
-    script.is_refused((0, 1, true), &asked(&challenge, "0x01"), FAILED);
+    script.exchange_refused((0, 1, true), &asked(&challenge, "0x01"), FAILED);
 
     let (mut script, challenge) = challenged(requirement());
     let longest = alloc::format!("0x{}", "5a".repeat(1024));
-    script.goes_on((0, 1, true), &asked(&challenge, &longest), (0, 1, true));
+    script.exchange((0, 1, true), &asked(&challenge, &longest), (0, 1, true));
 
     for (chap_c, status) in [("0x", WRONG), ("plain", WRONG), ("0b====", WRONG)] {
         let (mut script, challenge) = challenged(requirement());
-        script.is_refused((0, 1, true), &asked(&challenge, chap_c), status);
+        script.exchange_refused((0, 1, true), &asked(&challenge, chap_c), status);
     }
     let (mut script, challenge) = challenged(requirement());
     let long = alloc::format!("0x{}", "00".repeat(1025));
-    script.is_refused((0, 1, true), &asked(&challenge, &long), WRONG);
+    script.exchange_refused((0, 1, true), &asked(&challenge, &long), WRONG);
     let (mut script, challenge) = challenged(requirement());
     let half = asked(&challenge, "0x01").replace("CHAP_I=9;", "");
-    script.is_refused((0, 1, true), &half, MISSING);
+    script.exchange_refused((0, 1, true), &half, MISSING);
 }
 
 /// Goal: a response that the target would have sent itself is a failure, also if the target was not
@@ -246,7 +246,7 @@ fn a_reflected_chap_response_is_refused() {
         ChapRequirement { target: Some(credential("target", "one secret")), ..requirement() };
     let (mut script, challenge) = challenged(same);
     let text = alloc::format!("CHAP_N=user;CHAP_R={};", proof(&challenge, "one secret"));
-    script.is_refused((0, 1, true), &text, FAILED);
+    script.exchange_refused((0, 1, true), &text, FAILED);
 }
 
 /// Goal: AuthMethod is None only if None was offered. RFC 7143 §6.2.1.
@@ -257,10 +257,10 @@ fn authmethod_none_only_if_offered() {
         let mut script = InitiatorScript::new(None);
         let text = alloc::format!("{}AuthMethod={offered};", names());
         if chosen {
-            let answer = script.goes_on((0, 1, true), &text, (0, 1, true));
+            let answer = script.exchange((0, 1, true), &text, (0, 1, true));
             assert!(answer.ends_with("AuthMethod=None;"), "{answer}");
         } else {
-            script.is_refused((0, 1, true), &text, FAILED);
+            script.exchange_refused((0, 1, true), &text, FAILED);
         }
     }
 }

@@ -138,7 +138,7 @@ fn a_session_type_on_a_further_connection() {
     ] {
         let mut script = InitiatorScript::new(None);
         script.request.tsih = 5;
-        let answer = script.goes_on((1, 3, true), &(names() + sent_keys), (1, 3, true));
+        let answer = script.exchange((1, 3, true), &(names() + sent_keys), (1, 3, true));
         assert!(!answer.contains("SessionType"), "{answer}");
         let established = script.ended.unwrap().unwrap();
         assert_eq!(established.join.claim.session_type, expected);

@@ -196,7 +196,7 @@ impl InitiatorScript {
 
     /// Like `say`, and checks that the login continues with `expected` as T, CSG and NSG of the
     /// response.
-    pub fn goes_on(&mut self, turn: StageFlags, text: &str, expected: StageFlags) -> String {
+    pub fn exchange(&mut self, turn: StageFlags, text: &str, expected: StageFlags) -> String {
         let (response, answer) = self.say(turn, text).expect("a response");
         assert_eq!(response.status, LoginStatus::SUCCESS, "{text}: {:?}", self.target.reason());
         let flags = response.flags;
@@ -207,13 +207,13 @@ impl InitiatorScript {
     }
 
     /// Like `say`, and checks that the login ends with `status`.
-    pub fn is_refused(&mut self, turn: StageFlags, text: &str, status: LoginStatus) {
+    pub fn exchange_refused(&mut self, turn: StageFlags, text: &str, status: LoginStatus) {
         let (response, answer) = self.say(turn, text).expect("a response");
-        self.was_refused(response, status, text);
+        self.assert_refused(response, status, text);
         assert_eq!(answer, "");
     }
 
-    pub fn was_refused(&mut self, response: LoginResponse, status: LoginStatus, what: &str) {
+    pub fn assert_refused(&mut self, response: LoginResponse, status: LoginStatus, what: &str) {
         assert_eq!(response.status, status, "{what}: {:?}", self.target.reason());
         assert_eq!(response.flags, LoginFlags::NONE, "T, CSG, NSG are reserved");
         assert_eq!(self.ended, Some(Err(status)), "{what}");

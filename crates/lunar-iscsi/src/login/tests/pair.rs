@@ -115,13 +115,13 @@ proptest! {
         let possible = digests(&ours.header_digest, &theirs.header_digest)
             && digests(&ours.data_digest, &theirs.data_digest);
         // Without a common value the default, None, may still be acceptable to the target.
-        let does = |own: &[Digest], other: &[Digest]| {
+        let is_acceptable = |own: &[Digest], other: &[Digest]| {
             digests(own, other) || own.contains(&Digest::None)
         };
-        let let_in = does(&theirs.header_digest, &ours.header_digest)
-            && does(&theirs.data_digest, &ours.data_digest);
+        let is_admitted = is_acceptable(&theirs.header_digest, &ours.header_digest)
+            && is_acceptable(&theirs.data_digest, &ours.data_digest);
         prop_assert_eq!(ended.initiator.is_ok(), possible, "{:?}", ended.initiator);
-        prop_assert_eq!(matches!(ended.target, Some(Ok(_))), let_in, "{:?}", ended.target);
+        prop_assert_eq!(matches!(ended.target, Some(Ok(_))), is_admitted, "{:?}", ended.target);
         let (Ok(initiator), Some(Ok(target))) = (ended.initiator, ended.target) else {
             return Ok(());
         };

@@ -25,11 +25,11 @@ fn the_first_request() {
         ("InitiatorName=iqn.a;TargetName=iqn.b", WRONG),
         ("garbage;", WRONG),
     ] {
-        InitiatorScript::new(None).is_refused((1, 3, true), text, status);
+        InitiatorScript::new(None).exchange_refused((1, 3, true), text, status);
     }
     let mut script = InitiatorScript::new(None);
     let text = "InitiatorName=IQN.A;SessionType=Discovery;";
-    let answer = script.goes_on((1, 3, true), text, (1, 3, true));
+    let answer = script.exchange((1, 3, true), text, (1, 3, true));
     assert!(answer.starts_with("TargetPortalGroupTag=3;MaxRecv"), "no alias: {answer}");
     let claim = script.ended.unwrap().unwrap().join.claim;
     assert_eq!(claim.initiator_name, "iqn.a", "in lower case");
@@ -46,11 +46,11 @@ fn names_are_no_longer_in_lower_case() {
         let text = alloc::format!("InitiatorName=iqn.{name};SessionType=Discovery;");
         let mut script = InitiatorScript::new(None);
         if fits {
-            script.goes_on((1, 3, true), &text, (1, 3, true));
+            script.exchange((1, 3, true), &text, (1, 3, true));
             let claim = script.ended.unwrap().unwrap().join.claim;
             assert_eq!(claim.initiator_name.len(), 223);
         } else {
-            script.is_refused((1, 3, true), &text, WRONG);
+            script.exchange_refused((1, 3, true), &text, WRONG);
         }
     }
 }
@@ -75,7 +75,7 @@ fn headers() {
         script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
         change(&mut script.request);
         let (response, _) = script.send(names().replace(';', "\0").into_bytes()).unwrap();
-        script.was_refused(response, status, what);
+        script.assert_refused(response, status, what);
     }
 }
 
@@ -92,16 +92,16 @@ fn names_cannot_change_during_a_login() {
     ];
     for change in changes {
         let mut script = InitiatorScript::new(None);
-        script.goes_on((1, 0, false), &names(), (1, 0, false));
+        script.exchange((1, 0, false), &names(), (1, 0, false));
         change(&mut script.request);
-        script.is_refused((1, 3, true), "", WRONG);
+        script.exchange_refused((1, 3, true), "", WRONG);
     }
     // In an existing session, other connections continue. §11.12.8.
     let mut script = InitiatorScript::new(None);
     script.request.tsih = 5;
-    script.goes_on((1, 0, false), &names(), (1, 0, false));
+    script.exchange((1, 0, false), &names(), (1, 0, false));
     script.request.cmd_sn = script.request.cmd_sn.plus(3);
-    script.goes_on((1, 3, true), "", (1, 3, true));
+    script.exchange((1, 3, true), "", (1, 3, true));
     let established = script.ended.unwrap().unwrap();
     assert_eq!((established.join.claim.tsih, established.joined.tsih), (5, 5));
     assert_eq!(established.join.cmd_sn, SerialNumber(126));
@@ -111,8 +111,8 @@ fn names_cannot_change_during_a_login() {
 #[test]
 fn stages_and_keys() {
     let mut script = InitiatorScript::new(None);
-    script.goes_on((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
-    script.is_refused((0, 1, true), "", WRONG);
+    script.exchange((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
+    script.exchange_refused((0, 1, true), "", WRONG);
     for text in [
         "SendTargets=All;",
         "SessionType=Normal;",
@@ -122,12 +122,12 @@ fn stages_and_keys() {
         "X-a=1;X-a=2;",
     ] {
         let mut script = InitiatorScript::new(None);
-        script.goes_on((1, 0, false), &names(), (1, 0, false));
-        script.is_refused((1, 3, true), text, WRONG);
+        script.exchange((1, 0, false), &names(), (1, 0, false));
+        script.exchange_refused((1, 3, true), text, WRONG);
     }
     let mut script = InitiatorScript::new(None);
-    script.goes_on((1, 0, false), &(names() + "MaxBurstLength=512;"), (1, 0, false));
-    script.is_refused((1, 3, true), "MaxBurstLength=512;", WRONG);
+    script.exchange((1, 0, false), &(names() + "MaxBurstLength=512;"), (1, 0, false));
+    script.exchange_refused((1, 3, true), "MaxBurstLength=512;", WRONG);
 }
 
 fn requirement() -> ChapRequirement {
@@ -148,31 +148,31 @@ fn a_late_auth_method_without_authentication() {
     for methods in ["None", "CHAP,None", "None,CHAP", "KRB5,X-a,None"] {
         let text = alloc::format!("AuthMethod={methods};MaxBurstLength=512;");
         let mut first = InitiatorScript::new(None);
-        let answer = first.goes_on((1, 3, true), &(names() + &text), (1, 3, true));
+        let answer = first.exchange((1, 3, true), &(names() + &text), (1, 3, true));
         assert!(answer.contains("AuthMethod=None;MaxBurstLength=512;"), "{answer}");
         let join = first.ended.unwrap().unwrap().join;
         assert_eq!((join.user, join.session.max_burst_bytes), (None, 512));
         let mut later = InitiatorScript::new(None);
-        later.goes_on((1, 0, false), &names(), (1, 0, false));
-        let answer = later.goes_on((1, 3, true), &text, (1, 3, true));
+        later.exchange((1, 0, false), &names(), (1, 0, false));
+        let answer = later.exchange((1, 3, true), &text, (1, 3, true));
         assert_eq!(answer, "AuthMethod=None;MaxBurstLength=512;");
         assert!(later.ended.unwrap().is_ok());
     }
     for methods in ["CHAP", "none", "", "NoneX", "SRP,CHAP"] {
         let text = names() + &alloc::format!("AuthMethod={methods};");
         let mut script = InitiatorScript::new(None);
-        script.is_refused((1, 3, true), &text, LoginStatus::AUTHENTICATION_FAILURE);
+        script.exchange_refused((1, 3, true), &text, LoginStatus::AUTHENTICATION_FAILURE);
     }
     // The security stage has already negotiated the method.
     let mut twice = InitiatorScript::new(None);
-    twice.goes_on((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
-    twice.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
+    twice.exchange((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
+    twice.exchange_refused((1, 3, true), "AuthMethod=None;", WRONG);
     let mut twice = InitiatorScript::new(None);
-    twice.goes_on((1, 0, false), &(names() + "AuthMethod=None;"), (1, 0, false));
-    twice.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
+    twice.exchange((1, 0, false), &(names() + "AuthMethod=None;"), (1, 0, false));
+    twice.exchange_refused((1, 3, true), "AuthMethod=None;", WRONG);
     // Keys of CHAP stay keys of the security stage.
     for text in ["AuthMethod=None;CHAP_A=5;", "CHAP_A=5;", "CHAP_N=u;CHAP_R=0x00;"] {
-        InitiatorScript::new(None).is_refused((1, 3, true), &(names() + text), WRONG);
+        InitiatorScript::new(None).exchange_refused((1, 3, true), &(names() + text), WRONG);
     }
 }
 
@@ -183,28 +183,32 @@ fn a_late_auth_method_does_not_authenticate() {
     let failure = LoginStatus::AUTHENTICATION_FAILURE;
     for text in ["", "AuthMethod=None;", "AuthMethod=CHAP;", "AuthMethod=CHAP,None;"] {
         for turn in [(1, 3, true), (1, 0, false)] {
-            InitiatorScript::new(Some(requirement())).is_refused(turn, &(names() + text), failure);
+            InitiatorScript::new(Some(requirement())).exchange_refused(
+                turn,
+                &(names() + text),
+                failure,
+            );
         }
     }
-    InitiatorScript::new(Some(requirement())).is_refused(
+    InitiatorScript::new(Some(requirement())).exchange_refused(
         (0, 1, true),
         &(names() + "AuthMethod=None;"),
         failure,
     );
     // The stage cannot be left before the proof, however often this is requested.
     let mut script = InitiatorScript::new(Some(requirement()));
-    script.goes_on((0, 1, true), &names(), (0, 0, false));
-    script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
+    script.exchange((0, 1, true), &names(), (0, 0, false));
+    script.exchange_refused((1, 3, true), "AuthMethod=None;", WRONG);
     let mut script = InitiatorScript::new(Some(requirement()));
-    script.goes_on((0, 3, true), &(names() + "AuthMethod=CHAP;"), (0, 0, false));
-    script.is_refused((0, 3, true), "AuthMethod=None;", WRONG);
+    script.exchange((0, 3, true), &(names() + "AuthMethod=CHAP;"), (0, 0, false));
+    script.exchange_refused((0, 3, true), "AuthMethod=None;", WRONG);
     // After the proof, the method cannot be negotiated again.
     let mut script = InitiatorScript::new(Some(requirement()));
     let text = names() + "AuthMethod=CHAP;CHAP_A=5;";
-    let challenge = script.goes_on((0, 0, false), &text, (0, 0, false));
+    let challenge = script.exchange((0, 0, false), &text, (0, 0, false));
     let response = response_to(&challenge);
-    script.goes_on((0, 1, true), &response, (0, 1, true));
-    script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
+    script.exchange((0, 1, true), &response, (0, 1, true));
+    script.exchange_refused((1, 3, true), "AuthMethod=None;", WRONG);
 }
 
 /// Builds the proof of the secret of [`requirement`] by MD5.
@@ -232,7 +236,7 @@ fn other_requests() {
         assert!(target.is_over());
 
         let mut script = InitiatorScript::new(None);
-        script.goes_on((1, 0, false), &names(), (1, 0, false));
+        script.exchange((1, 0, false), &names(), (1, 0, false));
         steps.clear();
         assert!(!script.target.on_header(&Header::new(header), &mut steps));
         let invalid = LoginStatus::INVALID_DURING_LOGIN;
@@ -300,7 +304,7 @@ fn segments_around_8192_bytes() {
             assert_eq!(response.status, LoginStatus::SUCCESS);
             assert!(answer.contains("X-fill=NotUnderstood;"), "{answer}");
         } else {
-            script.was_refused(response, WRONG, "8193 bytes");
+            script.assert_refused(response, WRONG, "8193 bytes");
         }
     }
 }
@@ -320,14 +324,14 @@ fn a_login_that_never_ends_is_closed() {
         bytes += 8000;
     };
     assert_eq!(bytes, TEXT_BYTES_MAX / 8000 * 8000);
-    script.was_refused(refused, WRONG, "too much text");
+    script.assert_refused(refused, WRONG, "too much text");
 
     let mut script = InitiatorScript::new(None);
-    script.goes_on((1, 0, false), &names(), (1, 0, false));
+    script.exchange((1, 0, false), &names(), (1, 0, false));
     for _ in 1..LOGIN_PDUS_MAX {
-        script.goes_on((1, 0, false), "", (1, 0, false));
+        script.exchange((1, 0, false), "", (1, 0, false));
     }
-    script.is_refused((1, 0, false), "", WRONG);
+    script.exchange_refused((1, 0, false), "", WRONG);
 }
 
 /// Goal: the answer to many unknown keys is split by the C bit, fetched with empty requests, and
@@ -346,7 +350,7 @@ fn a_long_answer() {
     assert_eq!(response.flags, LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE));
     assert_eq!(first.len(), 8192);
     assert!(script.ended.is_none());
-    let rest = script.goes_on((1, 3, true), "", (1, 3, true));
+    let rest = script.exchange((1, 3, true), "", (1, 3, true));
     let answer = first + &rest;
     assert_eq!(answer.matches("=NotUnderstood;").count(), PAIRS_MAX - 10);
     assert!(script.ended.unwrap().is_ok());
@@ -357,7 +361,7 @@ fn a_long_answer() {
     script.send(head.to_vec());
     script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
     script.send(tail.to_vec());
-    script.is_refused((1, 3, true), "X-more=1;", WRONG);
+    script.exchange_refused((1, 3, true), "X-more=1;", WRONG);
 }
 
 proptest! {

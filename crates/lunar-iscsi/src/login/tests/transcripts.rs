@@ -31,22 +31,22 @@ fn challenge(answer: &str) -> Challenge {
 fn mutual_chap() {
     let mut script = InitiatorScript::new(Some(requirement()));
     let text = names() + "AuthMethod=KRB5,CHAP,None;";
-    let answer = script.goes_on((0, 0, false), &text, (0, 0, false));
+    let answer = script.exchange((0, 0, false), &text, (0, 0, false));
     assert_eq!(answer, "TargetPortalGroupTag=3;TargetAlias=a target;AuthMethod=CHAP;");
-    let answer = script.goes_on((0, 0, false), "CHAP_A=7,5;", (0, 0, false));
+    let answer = script.exchange((0, 0, false), "CHAP_A=7,5;", (0, 0, false));
     let ours = challenge(&answer);
     assert_eq!(ours.algorithm, ChapAlgorithm::Sha256);
     let theirs = Challenge { identifier: 1, bytes: vec![7; 16], ..ours.clone() };
     let response = value::hex_text(&ours.response(&credential("initiator").secret));
     let chap_c = value::hex_text(&theirs.bytes);
     let text = alloc::format!("CHAP_N=initiator;CHAP_R={response};CHAP_I=1;CHAP_C={chap_c};");
-    let answer = script.goes_on((0, 1, true), &text, (0, 1, true));
+    let answer = script.exchange((0, 1, true), &text, (0, 1, true));
     let response = value::hex_text(&theirs.response(&credential("target").secret));
     assert_eq!(answer, alloc::format!("CHAP_N=target;CHAP_R={response};"));
-    let answer = script.goes_on((1, 0, false), "FirstBurstLength=8192;", (1, 0, false));
+    let answer = script.exchange((1, 0, false), "FirstBurstLength=8192;", (1, 0, false));
     assert_eq!(answer, "FirstBurstLength=8192;MaxRecvDataSegmentLength=262144;");
-    script.goes_on((1, 0, false), "MaxBurstLength=8192;", (1, 0, false));
-    script.goes_on((1, 3, true), "", (1, 3, true));
+    script.exchange((1, 0, false), "MaxBurstLength=8192;", (1, 0, false));
+    script.exchange((1, 3, true), "", (1, 3, true));
     let established = script.ended.unwrap().unwrap();
     assert_eq!(established.join.session.first_burst_bytes, 8192);
     assert_eq!(established.join.user.as_deref(), Some("initiator"));
@@ -57,13 +57,13 @@ fn mutual_chap() {
 #[test]
 fn one_way_chap() {
     let mut script = InitiatorScript::new(Some(ChapRequirement { target: None, ..requirement() }));
-    script.goes_on((0, 1, false), &(names() + "AuthMethod=KRB5,CHAP,None;"), (0, 1, false));
-    let answer = script.goes_on((0, 0, false), "CHAP_A=5;", (0, 0, false));
+    script.exchange((0, 1, false), &(names() + "AuthMethod=KRB5,CHAP,None;"), (0, 1, false));
+    let answer = script.exchange((0, 0, false), "CHAP_A=5;", (0, 0, false));
     let response = challenge(&answer).response(&credential("initiator").secret);
     let text = alloc::format!("CHAP_N=initiator;CHAP_R={};", value::hex_text(&response));
-    assert_eq!(script.goes_on((0, 1, true), &text, (0, 1, true)), "");
-    script.goes_on((1, 0, false), "MaxConnections=2;", (1, 0, false));
-    script.goes_on((1, 3, true), "", (1, 3, true));
+    assert_eq!(script.exchange((0, 1, true), &text, (0, 1, true)), "");
+    script.exchange((1, 0, false), "MaxConnections=2;", (1, 0, false));
+    script.exchange((1, 3, true), "", (1, 3, true));
     assert_eq!(script.ended.unwrap().unwrap().join.session.max_connections, 2);
 }
 
@@ -71,7 +71,7 @@ fn one_way_chap() {
 #[test]
 fn operational_at_once() {
     let mut script = InitiatorScript::new(None);
-    let answer = script.goes_on((1, 3, true), &(names() + "InitialR2T=No;"), (1, 3, true));
+    let answer = script.exchange((1, 3, true), &(names() + "InitialR2T=No;"), (1, 3, true));
     let expected = "TargetPortalGroupTag=3;TargetAlias=a target;InitialR2T=No;\
         MaxRecvDataSegmentLength=262144;";
     assert_eq!(answer, expected);
@@ -85,10 +85,10 @@ fn operational_at_once() {
 fn security_offered_and_declined() {
     let mut script = InitiatorScript::new(None);
     let text = names() + "AuthMethod=KRB5,SRP,None;";
-    let answer = script.goes_on((0, 1, true), &text, (0, 1, true));
+    let answer = script.exchange((0, 1, true), &text, (0, 1, true));
     assert!(answer.ends_with("AuthMethod=None;"), "{answer}");
-    script.goes_on((1, 0, false), "ImmediateData=No;", (1, 0, false));
-    script.goes_on((1, 3, true), "", (1, 3, true));
+    script.exchange((1, 0, false), "ImmediateData=No;", (1, 0, false));
+    script.exchange((1, 3, true), "", (1, 3, true));
     assert!(!script.ended.unwrap().unwrap().join.session.immediate_data);
 }
 
@@ -97,9 +97,9 @@ fn security_offered_and_declined() {
 #[test]
 fn security_skipped() {
     let mut script = InitiatorScript::new(None);
-    let answer = script.goes_on((0, 1, true), &names(), (0, 1, true));
+    let answer = script.exchange((0, 1, true), &names(), (0, 1, true));
     assert_eq!(answer, "TargetPortalGroupTag=3;TargetAlias=a target;");
-    script.goes_on((1, 3, true), "", (1, 3, true));
+    script.exchange((1, 3, true), "", (1, 3, true));
     assert!(script.ended.unwrap().is_ok());
 }
 
@@ -107,7 +107,7 @@ fn security_skipped() {
 #[test]
 fn no_operational_stage() {
     let mut script = InitiatorScript::new(None);
-    script.goes_on((0, 3, true), &(names() + "AuthMethod=None;"), (0, 3, true));
+    script.exchange((0, 3, true), &(names() + "AuthMethod=None;"), (0, 3, true));
     let join = script.ended.unwrap().unwrap().join;
     assert_eq!(join.session, crate::text::SessionParameters::default());
     assert_eq!(join.connection, crate::text::ConnectionParameters::default());
@@ -119,7 +119,7 @@ fn no_operational_stage() {
 fn repeated_names_in_a_login() {
     let names = "InitiatorName=iqn.a;SessionType=Normal;TargetName=iqn.t;";
     let open = |script: &mut InitiatorScript| {
-        let answer = script.goes_on(
+        let answer = script.exchange(
             (0, 1, true),
             &alloc::format!("{names}AuthMethod=CHAP,None;"),
             (0, 1, true),
@@ -129,7 +129,7 @@ fn repeated_names_in_a_login() {
     let mut script = InitiatorScript::new(None);
     open(&mut script);
     let answer =
-        script.goes_on((1, 3, true), &alloc::format!("{names}HeaderDigest=None;"), (1, 3, true));
+        script.exchange((1, 3, true), &alloc::format!("{names}HeaderDigest=None;"), (1, 3, true));
     assert_eq!(answer, "HeaderDigest=None;MaxRecvDataSegmentLength=262144;");
     let claim = script.ended.unwrap().unwrap().join.claim;
     assert_eq!((claim.initiator_name.as_str(), claim.tsih), ("iqn.a", 0));
@@ -137,10 +137,10 @@ fn repeated_names_in_a_login() {
     for changed in ["InitiatorName=iqn.b;", "SessionType=Discovery;", "TargetName=iqn.b;"] {
         let mut script = InitiatorScript::new(None);
         open(&mut script);
-        script.is_refused((1, 3, true), changed, LoginStatus::INITIATOR_ERROR);
+        script.exchange_refused((1, 3, true), changed, LoginStatus::INITIATOR_ERROR);
     }
     let mut script = InitiatorScript::new(None);
     open(&mut script);
-    script.goes_on((1, 0, false), names, (1, 0, false));
-    script.is_refused((1, 3, true), names, LoginStatus::INITIATOR_ERROR);
+    script.exchange((1, 0, false), names, (1, 0, false));
+    script.exchange_refused((1, 3, true), names, LoginStatus::INITIATOR_ERROR);
 }

@@ -2,7 +2,7 @@
 //!
 //! The session owns its tasks: a connection carries their data and their responses. When a
 //! connection is lost, one rule decides about its tasks, [`TargetSession::keeps_tasks_of`]. A task
-//! that is kept goes on without a connection, and its end is reported by [`Input::TaskEnded`].
+//! that is kept continues without a connection, and its end is reported by [`Input::TaskEnded`].
 //!
 //! [`Input::TaskEnded`]: super::Input::TaskEnded
 

@@ -569,8 +569,8 @@ impl TargetSession {
         // ErrorRecoveryLevel 0: a command lost with its connection cannot be sent again, and later
         // commands wait for it.
         let lost = !link.leaving && self.window.has_gap();
-        let alone = self.connections.is_empty() && !link.replaced;
-        if alone || lost {
+        let is_last = self.connections.is_empty() && !link.replaced;
+        if is_last || lost {
             self.end();
         }
     }
@@ -610,9 +610,9 @@ impl TargetSession {
     fn step_logouts(&mut self) {
         for logout in core::mem::take(&mut self.logouts) {
             let own = logout.cid.is_none_or(|cid| cid == logout.requested_by);
-            let alone = logout.cid.is_some() || self.connections.len() == 1;
+            let is_only = logout.cid.is_some() || self.connections.len() == 1;
             let quiet = self.tasks.values().all(|known| known.cid != Some(logout.requested_by));
-            if own && alone && quiet {
+            if own && is_only && quiet {
                 let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
                 self.send(logout.requested_by, done);
             } else {

@@ -20,12 +20,12 @@ fn session_of(connections: u16, window_commands: u32) -> TargetSession {
     let parameters = SessionParameters::default();
     let mut session = TargetSession::new(1, parameters, SerialNumber(0), limits);
     for cid in 1..=connections {
-        tell(&mut session, Input::Join(cid));
+        handle(&mut session, Input::Join(cid));
     }
     session
 }
 
-fn tell(session: &mut TargetSession, input: Input) -> Vec<(u16, ToConnection)> {
+fn handle(session: &mut TargetSession, input: Input) -> Vec<(u16, ToConnection)> {
     session.handle(Time::default(), input);
     let outputs = core::iter::from_fn(|| session.poll());
     let messages = outputs.map(|output| match output {
@@ -35,7 +35,7 @@ fn tell(session: &mut TargetSession, input: Input) -> Vec<(u16, ToConnection)> {
     messages.collect()
 }
 
-fn arrives(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
+fn send_command(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
     let request = Arrival::Command {
         task: TaskId(number.into()),
         initiator_task_tag: number,
@@ -44,11 +44,11 @@ fn arrives(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToCo
     };
     let (ticket, cmd_sn) = (number.into(), SerialNumber(number));
     let arrived = ToSession::Arrived { ticket, immediate: false, cmd_sn, request };
-    tell(session, Input::Connection(cid, arrived))
+    handle(session, Input::Connection(cid, arrived))
 }
 
-fn ends(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
-    tell(session, Input::Connection(cid, ToSession::TaskEnded(TaskId(number.into()))))
+fn end_task(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
+    handle(session, Input::Connection(cid, ToSession::TaskEnded(TaskId(number.into()))))
 }
 
 fn window(exp_cmd_sn: u32, max_cmd_sn: u32) -> ToConnection {
@@ -66,12 +66,12 @@ fn deliver(ticket: u64, exp: u32, max: u32) -> ToConnection {
 fn delivered_requests_are_accepted() {
     let mut session = session(1);
     let deliver = |ticket, exp, max| (1, deliver(ticket, exp, max));
-    assert_eq!(arrives(&mut session, 1, 0), [deliver(0, 1, 3)]);
+    assert_eq!(send_command(&mut session, 1, 0), [deliver(0, 1, 3)]);
     let waits = (1, ToConnection::Verdict { ticket: 2, accepted: true });
-    assert_eq!(arrives(&mut session, 1, 2), [waits]);
-    assert_eq!(arrives(&mut session, 1, 1), [deliver(1, 3, 3), deliver(2, 3, 3)]);
+    assert_eq!(send_command(&mut session, 1, 2), [waits]);
+    assert_eq!(send_command(&mut session, 1, 1), [deliver(1, 3, 3), deliver(2, 3, 3)]);
     let refused = (1, ToConnection::Verdict { ticket: 9, accepted: false });
-    assert_eq!(arrives(&mut session, 1, 9), [refused]);
+    assert_eq!(send_command(&mut session, 1, 9), [refused]);
 }
 
 /// Goal: an idle connection does not get a message for each command of another one; but it gets one
@@ -81,17 +81,17 @@ fn windows_are_reported_to_idle_connections_when_needed() {
     let mut session = session(2);
     let mut messages = Vec::new();
     for number in 0..3 * WINDOW {
-        messages.extend(arrives(&mut session, 1, number));
-        messages.extend(ends(&mut session, 1, number));
+        messages.extend(send_command(&mut session, 1, number));
+        messages.extend(end_task(&mut session, 1, number));
     }
     let to_other: Vec<_> =
         messages.iter().filter(|(cid, _)| *cid == 2).map(|(_, what)| what).collect();
     assert_eq!(to_other, [&window(4, 6), &window(7, 9), &window(10, 12)]);
-    let closed = tell(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
+    let closed = handle(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
     assert_eq!(closed, [(2, window(12, 15))]);
     // A connection always receives the results of its own messages.
-    assert_eq!(arrives(&mut session, 2, 12), [(2, deliver(12, 13, 15))]);
-    assert_eq!(ends(&mut session, 2, 12), [(2, window(13, 16))]);
+    assert_eq!(send_command(&mut session, 2, 12), [(2, deliver(12, 13, 15))]);
+    assert_eq!(end_task(&mut session, 2, 12), [(2, window(13, 16))]);
 }
 
 /// Goal: a serial number is given again only when neither its connection nor a task that came on it
@@ -104,18 +104,18 @@ fn serial_numbers_in_use_are_skipped() {
     let request = Arrival::Command { task, initiator_task_tag: 7, lun, attribute };
     let (ticket, cmd_sn) = (task.0, SerialNumber(0));
     let arrived = ToSession::Arrived { ticket, immediate: false, cmd_sn, request };
-    tell(&mut session, Input::Connection(1, arrived));
+    handle(&mut session, Input::Connection(1, arrived));
     session.last_serial = u16::MAX - 1;
-    (3..=4).for_each(|cid| drop(tell(&mut session, Input::Join(cid))));
+    (3..=4).for_each(|cid| drop(handle(&mut session, Input::Join(cid))));
     let serials =
         |session: &TargetSession| [1, 2, 3, 4].map(|cid| session.joined(cid).connection_serial);
     assert_eq!(serials(&session), [1, 2, u16::MAX, 4], "0 is no serial number");
-    tell(&mut session, Input::Connection(1, ToSession::TaskEnded(task)));
-    tell(&mut session, Input::Connection(2, ToSession::ConnectionClosed));
+    handle(&mut session, Input::Connection(1, ToSession::TaskEnded(task)));
+    handle(&mut session, Input::Connection(2, ToSession::ConnectionClosed));
     session.last_serial = 1;
-    tell(&mut session, Input::Join(2));
-    tell(&mut session, Input::Connection(3, ToSession::ConnectionClosed));
-    tell(&mut session, Input::Join(3));
+    handle(&mut session, Input::Join(2));
+    handle(&mut session, Input::Connection(3, ToSession::ConnectionClosed));
+    handle(&mut session, Input::Join(3));
     assert_eq!(serials(&session), [1, 2, 3, 4], "2 and 3 are free");
 }
 
@@ -129,7 +129,7 @@ fn resets_of_the_target_are_for_administrators() {
         for (administers, immediate) in [(false, false), (false, true), (true, false)] {
             let mut session = session(1);
             session.set_administers(administers);
-            arrives(&mut session, 1, 0);
+            send_command(&mut session, 1, 0);
             let request = Arrival::Management {
                 initiator_task_tag: 7,
                 function: info.function,
@@ -155,7 +155,7 @@ fn resets_of_the_target_are_for_administrators() {
             assert!(!(refused && aborts), "{}", info.name);
             assert_eq!(session.tasks(), 1, "the task is there until it has ended");
             if refused {
-                assert_eq!(arrives(&mut session, 1, 2 - u32::from(immediate)).len(), 1);
+                assert_eq!(send_command(&mut session, 1, 2 - u32::from(immediate)).len(), 1);
             }
         }
     }
@@ -167,7 +167,7 @@ fn resets_of_the_target_are_for_administrators() {
 fn a_task_is_aborted_once() {
     const RESETS: u64 = 100;
     let mut session = session(1);
-    arrives(&mut session, 1, 0);
+    send_command(&mut session, 1, 0);
     let abort_task_set = Arrival::Management {
         initiator_task_tag: 7,
         function: ManagementFunction::ABORT_TASK_SET,
@@ -178,9 +178,9 @@ fn a_task_is_aborted_once() {
     let cmd_sn = SerialNumber(1);
     let arrived =
         ToSession::Arrived { ticket: 1, immediate: true, cmd_sn, request: abort_task_set };
-    let mut messages = tell(&mut session, Input::Connection(1, arrived));
+    let mut messages = handle(&mut session, Input::Connection(1, arrived));
     for id in 0..RESETS {
-        messages.extend(tell(&mut session, Input::AbortedByOther { id, lun: Some(Lun::ZERO) }));
+        messages.extend(handle(&mut session, Input::AbortedByOther { id, lun: Some(Lun::ZERO) }));
     }
     messages.retain(|(_, message)| matches!(message, ToConnection::AbortTask { .. }));
     let abort = |data| (1, ToConnection::AbortTask { task: TaskId(0), data });
@@ -213,7 +213,7 @@ fn outputs(session: &mut TargetSession, input: Input) -> Vec<Output> {
 /// had begun meanwhile: with a slow disk the reset took up to 4.8 s.
 ///
 /// RFC 7143 §11.9.1: the message reports the end of all active tasks of the unit, so none of them
-/// goes on after it.
+/// continues after it.
 #[test]
 fn a_reset_of_another_session_does_not_wait_for_later_commands() {
     let mut session = session(1);
@@ -225,11 +225,11 @@ fn a_reset_of_another_session_does_not_wait_for_later_commands() {
         to(ToConnection::AbortTask { task, data: DataDue::Retired })
     };
     let waits = |ticket: u64| to(ToConnection::Verdict { ticket, accepted: true });
-    assert_eq!(arrives(&mut session, 1, 0), [(1, deliver(0, 1, 3))]);
+    assert_eq!(send_command(&mut session, 1, 0), [(1, deliver(0, 1, 3))]);
     assert_eq!(outputs(&mut session, reset(7)), [abort(0)]);
     let arrived = outputs(&mut session, immediate(100, 1, 0));
     assert_eq!(arrived, [waits(100)], "it would be aborted when it has begun");
-    let arrived = arrives(&mut session, 1, 1);
+    let arrived = send_command(&mut session, 1, 1);
     assert!(
         arrived.iter().all(|(_, outputs_now)| !matches!(outputs_now, ToConnection::Deliver { .. }))
     );
@@ -242,8 +242,8 @@ fn a_reset_of_another_session_does_not_wait_for_later_commands() {
     let terminated = to(ToConnection::TasksTerminated { lun: Lun::ZERO });
     let done = Output::OthersAborted { id: 7, tasks: 3 };
     assert_eq!(outputs_now, [abort(1), abort(100), terminated, done], "it waits for neither");
-    ends(&mut session, 1, 1);
-    ends(&mut session, 1, 100);
+    end_task(&mut session, 1, 1);
+    end_task(&mut session, 1, 100);
     let arrived = outputs(&mut session, immediate(101, 2, 0));
     assert_eq!(arrived, [to(deliver(101, 2, 5))]);
     assert!(session.ready.is_empty() && session.tasks() == 2 && session.managements.are_none());
@@ -256,9 +256,9 @@ fn a_second_foreign_reset_waits_for_no_command_that_has_not_begun() {
     let mut session = session(1);
     session.parameters.task_reporting = TaskReporting::FastAbort;
     let reset = |id| Input::AbortedByOther { id, lun: Some(Lun::ZERO) };
-    arrives(&mut session, 1, 0);
+    send_command(&mut session, 1, 0);
     outputs(&mut session, reset(7));
-    arrives(&mut session, 1, 1);
+    send_command(&mut session, 1, 1);
     outputs(&mut session, reset(8));
     let said = outputs(&mut session, Input::Connection(1, ToSession::TaskEnded(TaskId(0))));
     let done = said.iter().filter_map(|output| match output {
@@ -266,7 +266,7 @@ fn a_second_foreign_reset_waits_for_no_command_that_has_not_begun() {
         _ => None,
     });
     assert_eq!(done.collect::<Vec<_>>(), [7, 8], "{said:?}");
-    ends(&mut session, 1, 1);
+    end_task(&mut session, 1, 1);
     assert!(session.ready.is_empty() && session.tasks() == 0 && session.managements.are_none());
 }
 
@@ -276,7 +276,7 @@ fn a_second_foreign_reset_waits_for_no_command_that_has_not_begun() {
 fn a_held_immediate_command_ends_with_its_connection() {
     let mut session = session(2);
     session.parameters.task_reporting = TaskReporting::FastAbort;
-    arrives(&mut session, 2, 0);
+    send_command(&mut session, 2, 0);
     outputs(&mut session, Input::AbortedByOther { id: 7, lun: Some(Lun::ZERO) });
     outputs(&mut session, immediate(100, 1, 0));
     assert_eq!((session.tasks(), session.ready.len()), (2, 1));
@@ -292,8 +292,8 @@ fn a_held_immediate_command_ends_with_its_connection() {
 #[test]
 fn a_connection_is_informed_once_of_the_end_of_the_session() {
     let mut session = session(2);
-    let mut messages = tell(&mut session, Input::End);
-    (0..100).for_each(|_| messages.extend(tell(&mut session, Input::End)));
+    let mut messages = handle(&mut session, Input::End);
+    (0..100).for_each(|_| messages.extend(handle(&mut session, Input::End)));
     assert_eq!(messages, [(1, ToConnection::Close), (2, ToConnection::Close)]);
 }
 
@@ -321,7 +321,7 @@ fn requests_that_waited_leave_no_memory() {
         }
     }
     let mut asked = managed(&mut session);
-    (0..COMMANDS).for_each(|number| drop(arrives(&mut session, 1, number)));
+    (0..COMMANDS).for_each(|number| drop(send_command(&mut session, 1, number)));
     assert!(session.ready.capacity() >= COMMANDS as usize, "they wait behind the first reset");
     let functions: usize = session.managements.capacities().iter().sum();
     assert!(functions >= 2 * FUNCTIONS as usize);
@@ -341,7 +341,7 @@ fn requests_that_waited_leave_no_memory() {
     assert!(kept.iter().all(|capacity| *capacity <= 4), "{kept:?}");
 }
 
-/// The functions that the executor is asked for; all that is told is heard.
+/// Returns the functions that the executor is asked for; other messages are discarded.
 fn managed(session: &mut TargetSession) -> Vec<u64> {
     let outputs = core::iter::from_fn(|| session.poll());
     let functions = outputs.filter_map(|output| match output {

@@ -127,7 +127,7 @@ fn no_status_precedes_its_acknowledgement() {
         random_load(&mut pair, &mut rng, &links, 80);
         pair.run();
         let mut commands: BTreeMap<u32, SerialNumber> = BTreeMap::new();
-        let mut judged = 0;
+        let mut checked = 0;
         for bhs in pair.log().all() {
             let exp_cmd_sn = match bhs[0] & 0x3f {
                 code if code == Opcode::SCSI_COMMAND.0 => {
@@ -147,9 +147,9 @@ fn no_status_precedes_its_acknowledgement() {
             };
             let cmd_sn = commands[&ScsiResponse::decode(bhs).initiator_task_tag];
             assert!(exp_cmd_sn.after(cmd_sn), "seed {seed}: {exp_cmd_sn:?} of {cmd_sn:?}");
-            judged += 1;
+            checked += 1;
         }
-        assert_eq!(judged, 80, "seed {seed}");
+        assert_eq!(checked, 80, "seed {seed}");
         pair.assert_nothing_left();
     }
 }

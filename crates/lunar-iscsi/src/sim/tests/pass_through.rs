@@ -90,7 +90,7 @@ fn check(relay: &mut PassThrough, operation: &Operation, seed: u64) -> bool {
 }
 
 /// Lets every time limit pass.
-fn settle(relay: &mut PassThrough) {
+fn pass_time_limits(relay: &mut PassThrough) {
     relay.run();
     for _ in 0..4 {
         relay.pass(Duration::from_secs(60));
@@ -122,7 +122,7 @@ fn data_passes_in_pieces() {
 }
 
 /// Goal: a side that receives nothing stops the other one: the relay stops reading from it, within
-/// its limits, and goes on when the side does.
+/// its limits, and continues when the side does.
 #[test]
 fn a_slow_side_stops_the_other() {
     for seed in seeds(20) {
@@ -170,7 +170,7 @@ fn a_cut_on_either_side_loses_nothing_acknowledged() {
         let pair: &mut Pair = if rng.once_in(2) { &mut relay.front } else { &mut relay.back };
         let soon = pair.delivered(LINK) + rng.below(400_000) as u64;
         pair.cut_after(LINK, soon);
-        settle(&mut relay);
+        pass_time_limits(&mut relay);
         for operation in &operations {
             match check(&mut relay, operation, seed) {
                 true => good += 1,
@@ -180,7 +180,7 @@ fn a_cut_on_either_side_loses_nothing_acknowledged() {
         relay.assert_nothing_left();
         if relay.front.closed(LINK).is_none() {
             let id = relay.front.start_read(LINK, 0, BLOCK_BYTES);
-            settle(&mut relay);
+            pass_time_limits(&mut relay);
             let status = relay.front.result(id).0.expect("a status").status;
             let is_cut = relay.back.closed(LINK).is_some();
             assert_eq!(status, if is_cut { 2 } else { 0 }, "seed {seed}");
@@ -209,7 +209,7 @@ fn a_flipped_bit_does_not_pass() {
         let bit = rng.below(150_000 * 8) as u64;
         let pair = if at_front { &mut relay.front } else { &mut relay.back };
         pair.flip(LINK, to_target, bit);
-        settle(&mut relay);
+        pass_time_limits(&mut relay);
         let pair = if at_front { &mut relay.front } else { &mut relay.back };
         let is_flipped = pair.is_flipped(LINK);
         let mut all_good = true;
@@ -248,7 +248,7 @@ fn damage_in_the_relay_is_noticed() {
         let mut relay = PassThrough::new(seed, front, back);
         relay.damages_from = Some(*rng.pick(&[Side::Host, Side::Storage]));
         let operations = start(&mut relay, &mut rng, 3);
-        settle(&mut relay);
+        pass_time_limits(&mut relay);
         for operation in &operations {
             failed += u32::from(!check(&mut relay, operation, seed));
         }
@@ -275,9 +275,9 @@ fn a_host_that_stops_half_way() {
             relay.step();
         }
         relay.front.freeze(LINK);
-        settle(&mut relay);
+        pass_time_limits(&mut relay);
         relay.front.ask(LINK, crate::connection::initiator::Input::PeerClosed);
-        settle(&mut relay);
+        pass_time_limits(&mut relay);
         for operation in &operations {
             let answer = relay.front.answer(operation.id);
             let SimAnswer::Completed(result, _) = answer else { panic!() };

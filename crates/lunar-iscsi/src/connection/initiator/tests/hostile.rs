@@ -156,7 +156,7 @@ fn response_attacks() -> Vec<(&'static str, HostilePdu)> {
         ("a response for nothing", response_attack(|pdu| pdu.initiator_task_tag ^= 64, &[])),
         ("both O and U", response_attack(|pdu| pdu.flags.0 |= 6, &[])),
         ("SenseLength is truncated", response_attack(|pdu| pdu.status = 2, &[0])),
-        ("a SenseLength that lies", response_attack(|pdu| pdu.status = 2, &[0xff, 0xff, 1])),
+        ("a wrong SenseLength", response_attack(|pdu| pdu.status = 2, &[0xff, 0xff, 1])),
         ("more data than arrived", response_attack(|pdu| pdu.exp_data_sn = 1, &[])),
         ("an opcode that does not exist", {
             Box::new(|rig, _, _| rig.handle(Input::Header(Header::new([0x3e; 48]))))
@@ -243,7 +243,7 @@ fn flipped_bits_never_panic() {
             }
             let data = std::vec![0; next() % 64];
             rig.target(bhs, &data);
-            assert!(rig.machine.in_hand() <= 64, "seed {seed}");
+            assert!(rig.machine.open_requests() <= 64, "seed {seed}");
         }
         rig.handle(Input::PeerClosed);
         assert!(rig.machine.is_idle() && rig.session.is_idle(), "seed {seed}");
@@ -317,12 +317,12 @@ fn endless_text_is_limited() {
 fn an_invalid_window_is_ignored() {
     let (mut rig, read, write) = rig();
     let start = rig.exp_cmd_sn;
-    let mut lie = rig.data_in(read, 0, 0);
-    (lie.exp_cmd_sn, lie.max_cmd_sn) = (start.plus(2), start);
-    rig.target(lie.encode(), &[]);
-    let mut lie = rig.r2t(write, 0, 0, 1000);
-    (lie.exp_cmd_sn, lie.max_cmd_sn) = (start.plus(3), start.plus(1 << 30));
-    rig.target(lie.encode(), &[]);
+    let mut false_window = rig.data_in(read, 0, 0);
+    (false_window.exp_cmd_sn, false_window.max_cmd_sn) = (start.plus(2), start);
+    rig.target(false_window.encode(), &[]);
+    let mut false_window = rig.r2t(write, 0, 0, 1000);
+    (false_window.exp_cmd_sn, false_window.max_cmd_sn) = (start.plus(3), start.plus(1 << 30));
+    rig.target(false_window.encode(), &[]);
     rig.sent(Opcode::DATA_OUT);
     for id in 10..40 {
         rig.execute(id, &[], 0);

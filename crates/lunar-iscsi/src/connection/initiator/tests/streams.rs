@@ -106,7 +106,7 @@ impl Rig {
         self.sent_command().initiator_task_tag
     }
 
-    fn asks(&mut self, tag: u32, r2t_sn: u32, offset: u32, bytes: u32) -> Vec<(u32, u32)> {
+    fn request_data(&mut self, tag: u32, r2t_sn: u32, offset: u32, bytes: u32) -> Vec<(u32, u32)> {
         let r2t = self.r2t(tag, r2t_sn, offset, bytes);
         self.target(r2t.encode(), &[]);
         let wants = self.outputs().into_iter().map(|output| match output {
@@ -116,12 +116,12 @@ impl Rig {
         wants.collect()
     }
 
-    fn gives(&mut self, id: u64, offset_bytes: u32, data: &[u8]) {
+    fn give(&mut self, id: u64, offset_bytes: u32, data: &[u8]) {
         let data = Bytes::copy_from_slice(data);
         self.handle(Input::DataOut { id: TaskId(id), offset_bytes, data, digest: None });
     }
 
-    fn begins(&mut self, id: u64, offset_bytes: u32, bytes: u32) {
+    fn begin_data_out(&mut self, id: u64, offset_bytes: u32, bytes: u32) {
         self.handle(Input::DataOutBegin { id: TaskId(id), offset_bytes, bytes });
     }
 
@@ -144,7 +144,7 @@ impl Rig {
     }
 
     /// Ends a command GOOD; returns its result.
-    fn ends(&mut self, tag: u32) -> CommandResult {
+    fn complete(&mut self, tag: u32) -> CommandResult {
         let response = self.response(tag);
         self.target(response.encode(), &[]);
         match self.outputs().pop() {
@@ -185,19 +185,19 @@ fn an_r2t_is_answered_in_pieces() {
     let mut rig = rig(false);
     let data = pattern(6000);
     let tag = rig.stream(1, &data, 2500, 0);
-    assert_eq!(rig.asks(tag, 0, 1024, 3000), [(2500, 1524)]);
+    assert_eq!(rig.request_data(tag, 0, 1024, 3000), [(2500, 1524)]);
     let sent = rig.data_outs(&data);
     assert_eq!(sent, [(tag, 1024, 1024, false), (tag, 2048, 452, false)]);
-    rig.gives(1, 2500, &data[2500..2600]);
-    rig.gives(1, 2600, &[]);
-    rig.gives(1, 2600, &data[2600..4024]);
+    rig.give(1, 2500, &data[2500..2600]);
+    rig.give(1, 2600, &[]);
+    rig.give(1, 2600, &data[2600..4024]);
     let sent = rig.data_outs(&data);
     assert_eq!(sent, [(tag, 2500, 100, false), (tag, 2600, 1024, false), (tag, 3624, 400, true)]);
-    assert_eq!(rig.asks(tag, 1, 4024, 1976), [(4024, 1976)]);
-    rig.gives(1, 4024, &data[4024..]);
+    assert_eq!(rig.request_data(tag, 1, 4024, 1976), [(4024, 1976)]);
+    rig.give(1, 4024, &data[4024..]);
     let sent = rig.data_outs(&data);
     assert_eq!(sent, [(tag, 4024, 1024, false), (tag, 5048, 952, true)]);
-    rig.ends(tag);
+    rig.complete(tag);
     rig.assert_nothing_left();
 }
 
@@ -211,18 +211,18 @@ fn other_tasks_are_not_held_up() {
     let second = rig.stream(2, &data, 0, 0);
     rig.execute(3, &data, 0);
     let plain = rig.sent_command().initiator_task_tag;
-    assert_eq!(rig.asks(first, 0, 0, 1000), [(0, 1000)]);
-    assert_eq!(rig.asks(first, 1, 1000, 500), [(1000, 500)]);
-    assert_eq!(rig.asks(second, 0, 0, 700), [(0, 700)]);
-    assert_eq!(rig.asks(plain, 0, 1024, 800), []);
+    assert_eq!(rig.request_data(first, 0, 0, 1000), [(0, 1000)]);
+    assert_eq!(rig.request_data(first, 1, 1000, 500), [(1000, 500)]);
+    assert_eq!(rig.request_data(second, 0, 0, 700), [(0, 700)]);
+    assert_eq!(rig.request_data(plain, 0, 1024, 800), []);
     assert_eq!(rig.data_outs(&data), [(plain, 1024, 800, true)]);
-    rig.gives(2, 0, &data[..700]);
+    rig.give(2, 0, &data[..700]);
     assert_eq!(rig.data_outs(&data), [(second, 0, 700, true)]);
-    rig.gives(1, 0, &data[..1000]);
-    rig.gives(1, 1000, &data[1000..1500]);
+    rig.give(1, 0, &data[..1000]);
+    rig.give(1, 1000, &data[1000..1500]);
     assert_eq!(rig.data_outs(&data), [(first, 0, 1000, true), (first, 1000, 500, true)]);
     for tag in [first, second, plain] {
-        rig.ends(tag);
+        rig.complete(tag);
     }
     rig.assert_nothing_left();
 }
@@ -277,16 +277,16 @@ fn data_out_that_is_announced() {
     let mut rig = rig(true);
     let data = pattern(3500);
     let tag = rig.stream(1, &data, 0, 0);
-    assert_eq!(rig.asks(tag, 0, 0, 3500), [(0, 3500)]);
-    rig.begins(1, 0, 1000);
+    assert_eq!(rig.request_data(tag, 0, 0, 3500), [(0, 3500)]);
+    rig.begin_data_out(1, 0, 1000);
     assert_eq!((rig.sent[0].data_segment_bytes(), rig.sent[0].data.len()), (1000, 0));
     rig.execute(2, &[], 512);
     rig.part(1, &data[..999], Some(3));
     rig.part(1, &data[999..1000], Some(4));
-    rig.begins(1, 1000, 2000);
+    rig.begin_data_out(1, 1000, 2000);
     rig.part(1, &data[1000..2500], None);
     rig.part(1, &data[2500..3000], Some(5));
-    rig.gives(1, 3000, &data[3000..]);
+    rig.give(1, 3000, &data[3000..]);
     assert_eq!(rig.digests, [Some(4), None, None]);
     let read = rig.sent.remove(1).expect("a command");
     assert_eq!(read.opcode(), Opcode::SCSI_COMMAND);
@@ -300,7 +300,7 @@ fn data_out_that_is_announced() {
             (tag, 3000, 500, true),
         ]
     );
-    rig.ends(tag);
+    rig.complete(tag);
 }
 
 /// Goal: an open PDU of a command that the target has ended is completed with zeroes, which the
@@ -311,8 +311,8 @@ fn the_target_ends_a_command_in_an_open_pdu() {
         let mut rig = rig(digests);
         let data = pattern(2000);
         let tag = rig.stream(1, &data, 0, 0);
-        rig.asks(tag, 0, 0, 2000);
-        rig.begins(1, 0, 2000);
+        rig.request_data(tag, 0, 0, 2000);
+        rig.begin_data_out(1, 0, 2000);
         rig.part(1, &data[..10], None);
         let response = ScsiResponse { status: 8, ..rig.response(tag) };
         rig.target(response.encode(), &[]);
@@ -333,26 +333,26 @@ fn data_that_does_not_come() {
     type Mistake = fn(&mut Rig);
     let mistakes: [(bool, Mistake); 5] = [
         (true, |rig| {
-            rig.begins(1, 0, 2000);
+            rig.begin_data_out(1, 0, 2000);
             rig.later(10);
         }),
         (true, |rig| {
-            rig.begins(1, 0, 2000);
-            rig.gives(1, 2000, &[1; 10]);
+            rig.begin_data_out(1, 0, 2000);
+            rig.give(1, 2000, &[1; 10]);
         }),
         (true, |rig| {
-            rig.begins(1, 0, 1000);
+            rig.begin_data_out(1, 0, 1000);
             rig.part(1, &[1; 1001], None);
         }),
-        (false, |rig| rig.gives(1, 1, &[1; 10])),
-        (false, |rig| rig.gives(1, 0, &[1; 3001])),
+        (false, |rig| rig.give(1, 1, &[1; 10])),
+        (false, |rig| rig.give(1, 0, &[1; 3001])),
     ];
     for digests in [true, false] {
         for (is_open, mistake) in mistakes {
             let mut rig = rig(digests);
             let data = pattern(4000);
             let tag = rig.stream(1, &data, 0, 0);
-            rig.asks(tag, 0, 0, 3000);
+            rig.request_data(tag, 0, 0, 3000);
             mistake(&mut rig);
             if is_open && !digests {
                 let outputs = rig.outputs();
@@ -372,7 +372,7 @@ fn data_that_does_not_come() {
                 TaskManagementRequest::decode(&rig.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs);
             assert_eq!(abort.referenced_task_tag, tag);
             assert!(rig.outputs().is_empty(), "until the target has ended it");
-            rig.gives(1, 0, &data[..10]);
+            rig.give(1, 0, &data[..10]);
             let complete = ManagementResponse::FUNCTION_COMPLETE;
             let response = rig.management(abort.initiator_task_tag, complete);
             rig.target(response, &[]);
@@ -394,8 +394,8 @@ fn an_aborted_stream() {
     let mut rig = rig(true);
     let data = pattern(4000);
     let tag = rig.stream(1, &data, 0, 0);
-    rig.asks(tag, 0, 0, 3000);
-    rig.begins(1, 0, 1000);
+    rig.request_data(tag, 0, 0, 3000);
+    rig.begin_data_out(1, 0, 1000);
     rig.handle(abort());
     assert!(rig.digests[0].is_some());
     assert_eq!(rig.sent(Opcode::DATA_OUT).missing_bytes(), 0);
@@ -419,13 +419,13 @@ fn the_target_ends_an_aborted_stream_for_its_digest() {
     let attention = [0x70, 0, 0x06, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0x29, 0];
     let ends = [(&crc_error[..], true), (&in_descriptors[..], true), (&attention[..], false)];
     for (is_spoiled, (sense, is_end)) in
-        [true, false].into_iter().flat_map(|of| ends.map(|e| (of, e)))
+        [true, false].into_iter().flat_map(|first| ends.map(|second| (first, second)))
     {
         let mut rig = rig(true);
         let tag = rig.stream(1, &pattern(4000), 0, 0);
-        rig.asks(tag, 0, 0, 3000);
+        rig.request_data(tag, 0, 0, 3000);
         if is_spoiled {
-            rig.begins(1, 0, 1000);
+            rig.begin_data_out(1, 0, 1000);
         }
         rig.handle(abort());
         assert_eq!(rig.digests.len(), usize::from(is_spoiled));
@@ -462,11 +462,11 @@ fn an_abort_that_waits_for_its_numbers() {
     let mut rig = rig(false);
     let data = pattern(4000);
     let tag = rig.stream(1, &data, 0, 0);
-    rig.asks(tag, 0, 0, 3000);
-    rig.gives(1, 0, &data[..10]);
+    rig.request_data(tag, 0, 0, 3000);
+    rig.give(1, 0, &data[..10]);
     assert_eq!(rig.data_outs(&data), [(tag, 0, 10, false)]);
     rig.machine.handle(rig.now, abort());
-    rig.begins(1, 10, 1000);
+    rig.begin_data_out(1, 10, 1000);
     let abort = TaskManagementRequest::decode(&rig.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs);
     assert_eq!(abort.referenced_task_tag, tag);
     rig.part(1, &data[10..20], None);
@@ -487,8 +487,8 @@ fn an_open_pdu_is_completed_before_its_abort() {
     let mut rig = rig(false);
     let data = pattern(4000);
     let tag = rig.stream(1, &data, 0, 0);
-    rig.asks(tag, 0, 0, 3000);
-    rig.begins(1, 0, 3000);
+    rig.request_data(tag, 0, 0, 3000);
+    rig.begin_data_out(1, 0, 3000);
     rig.machine.handle(rig.now, abort());
     rig.part(1, &data[..2000], None);
     let pdu = rig.sent(Opcode::DATA_OUT);
@@ -497,18 +497,18 @@ fn an_open_pdu_is_completed_before_its_abort() {
     assert!(rig.sent.is_empty() && rig.outputs().is_empty());
 }
 
-/// Goal: an abort that the session refuses was never sent: the data of its command goes on.
+/// Goal: an abort that the session refuses was never sent: the data of its command continues.
 #[test]
 fn a_refused_abort_leaves_a_stream_as_it_was() {
     let mut rig = rig(false);
     let data = pattern(1000);
     let tag = rig.stream(1, &data, 0, 0);
-    rig.asks(tag, 0, 0, 1000);
+    rig.request_data(tag, 0, 0, 1000);
     rig.machine.handle(rig.now, abort());
     let Output::ToSession(ToSession::Request { ticket, .. }) = rig.machine.poll() else {
         panic!("a request for numbers")
     };
-    rig.gives(1, 0, &data);
+    rig.give(1, 0, &data);
     assert!(rig.sent.is_empty());
     rig.handle(Input::Session(ToConnection::Refused { ticket }));
     assert!(matches!(
@@ -516,7 +516,7 @@ fn a_refused_abort_leaves_a_stream_as_it_was() {
         [Output::Managed { result: Err(RequestFailure::Refused(_)), .. }]
     ));
     assert_eq!(rig.data_outs(&data), [(tag, 0, 1000, true)]);
-    rig.ends(tag);
+    rig.complete(tag);
     rig.assert_nothing_left();
 }
 
@@ -526,16 +526,16 @@ fn a_refused_abort_leaves_a_stream_as_it_was() {
 fn a_logout_ends_streams() {
     let mut rig = rig(true);
     let tag = rig.stream(1, &pattern(4000), 0, 0);
-    rig.asks(tag, 0, 0, 3000);
-    rig.begins(1, 0, 1000);
+    rig.request_data(tag, 0, 0, 3000);
+    rig.begin_data_out(1, 0, 1000);
     rig.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
-    rig.gives(1, 1000, &[1; 10]);
+    rig.give(1, 1000, &[1; 10]);
     rig.part(1, &[2; 400], None);
     rig.part(1, &[2; 600], Some(6));
     assert_eq!(rig.digests, [Some(6)]);
     assert_eq!(rig.sent(Opcode::DATA_OUT).missing_bytes(), 0);
     rig.sent(Opcode::LOGOUT_REQUEST);
-    rig.gives(1, 1000, &[1; 10]);
+    rig.give(1, 1000, &[1; 10]);
     rig.part(1, &[1; 10], None);
     assert!(rig.sent.is_empty() && rig.outputs().is_empty());
 }
@@ -548,12 +548,12 @@ fn an_r2t_crosses_a_logout() {
     let mut rig = Rig::with(offer, limits());
     let data = pattern(2000);
     let tag = rig.stream(1, &data, 0, 0);
-    rig.asks(tag, 0, 0, 1000);
-    rig.begins(1, 0, 1000);
+    rig.request_data(tag, 0, 0, 1000);
+    rig.begin_data_out(1, 0, 1000);
     rig.part(1, &data[..100], None);
     rig.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
     rig.part(1, &data[100..1000], None);
-    assert!(rig.asks(tag, 1, 1000, 1000).is_empty(), "no more data is sent");
+    assert!(rig.request_data(tag, 1, 1000, 1000).is_empty(), "no more data is sent");
 }
 
 /// Goal: a command with more data at hand than it announces is refused.

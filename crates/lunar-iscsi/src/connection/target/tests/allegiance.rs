@@ -118,7 +118,7 @@ impl Tasks {
 }
 
 /// Goal: below ErrorRecoveryLevel 2 all tasks end with their connection. At level 2 those that need
-/// nothing more from the initiator go on, and the session ends no sooner than they do.
+/// nothing more from the initiator continue, and the session ends no sooner than they do.
 #[test]
 fn tasks_of_a_lost_connection() {
     for level in 0..=2 {

@@ -508,7 +508,7 @@ fn a_failing_task_is_aborted() {
     rig.send(1, abort_task(1, 6, 5, 0).encode(), &[]);
     assert!(rig.sent(1).is_empty());
     rig.answer_fault(1);
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.sent_one(1).opcode(), Opcode::TASK_MANAGEMENT_RESPONSE);
     rig.assert_nothing_left();
 }

@@ -26,7 +26,7 @@ struct Driver {
     now: Time,
     running: Vec<Task>,
     /// Answers that wait until the machine has no output.
-    answers: VecDeque<Input>,
+    pending_inputs: VecDeque<Input>,
     log: Vec<Event>,
     closed: bool,
 }
@@ -106,11 +106,11 @@ impl Driver {
         let now = rig.now;
         let machine = rig.links.remove(&CID).unwrap().machine;
         let session = rig.session.take().unwrap();
-        let (running, answers, log) = (Vec::new(), VecDeque::new(), Vec::new());
-        Self { machine, session, is_direct, now, running, answers, log, closed: false }
+        let (running, pending_inputs, log) = (Vec::new(), VecDeque::new(), Vec::new());
+        Self { machine, session, is_direct, now, running, pending_inputs, log, closed: false }
     }
 
-    /// Hands a message to the session, which answers at once if it can.
+    /// Passes a message to the session, which answers at once if it can.
     fn try_send_to_session(
         session: &mut TargetSession,
         log: &mut Vec<Event>,
@@ -172,12 +172,12 @@ impl Driver {
         self.start(started);
     }
 
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         loop {
             match self.machine.poll() {
                 Output::Wait(deadline) => {
                     self.log.push(Event::Other(alloc::format!("{deadline:?}")));
-                    match self.answers.pop_front() {
+                    match self.pending_inputs.pop_front() {
                         Some(input) => self.machine.handle(self.now, input),
                         None => return,
                     }
@@ -189,7 +189,7 @@ impl Driver {
                     self.running.retain(|running| running.id != task);
                     self.log.push(Event::Other(alloc::format!("abort {task:?}")));
                     let outcome = Outcome::default();
-                    self.answers.push_back(Input::Done { task, outcome });
+                    self.pending_inputs.push_back(Input::Done { task, outcome });
                 }
                 output => {
                     self.closed |= matches!(output, Output::Close(_));
@@ -202,11 +202,11 @@ impl Driver {
     fn receive(&mut self, mut bhs: [u8; HEADER_BYTES], data: &[u8]) {
         U24::new(data.len() as u32).unwrap().put(&mut bhs[5..8]);
         self.pass(Input::Header(Header { bhs, ahs: [].into() }));
-        self.settle();
+        self.run_until_idle();
         if !data.is_empty() && !self.closed {
             let (data, digest) = (Bytes::new(), SegmentDigest::None);
             self.pass(Input::Payload { data, digest });
-            self.settle();
+            self.run_until_idle();
         }
     }
 
@@ -240,19 +240,19 @@ impl Driver {
                 let task = self.running.remove(nth % self.running.len());
                 let data_in = data_of(&task);
                 self.pass(done(task.id, Outcome { fenced, status, data_in, ..Outcome::default() }));
-                self.settle();
+                self.run_until_idle();
             }
             Step::Wants { nth } if !self.running.is_empty() => {
                 let task = &self.running[nth % self.running.len()];
                 let (task, bytes) = (task.id, task.expected_data_out_bytes());
                 self.machine.handle(self.now, Input::Wants { task, offset_bytes: 0, bytes });
-                self.settle();
+                self.run_until_idle();
             }
             Step::End { .. } | Step::Wants { .. } => {}
             Step::Wait => {
                 self.now = self.now.after(Duration::from_secs(20));
                 self.machine.handle(self.now, Input::Deadline);
-                self.settle();
+                self.run_until_idle();
             }
         }
     }

@@ -286,7 +286,7 @@ impl RandomTraffic {
 
     fn answer_fault(&mut self, cid: u16) {
         self.rig.answer_fault(cid);
-        self.rig.settle();
+        self.rig.run_until_idle();
     }
 
     fn disturb(&mut self) {

@@ -18,11 +18,16 @@ fn done(rig: &mut Rig, cid: u16) -> (u32, Response, [u8; 3]) {
     (answer.initiator_task_tag, answer.response, answer.information)
 }
 
-/// Builds QUERY TASK of task `of` with the CmdSN of the `of_number`th command.
-fn query_task(number: u32, tag: u32, of: u32, of_number: u32) -> TaskManagementRequest {
+/// Builds QUERY TASK of task `of` with the CmdSN of the `referenced_number`th command.
+fn query_task(
+    number: u32,
+    tag: u32,
+    referenced_tag: u32,
+    referenced_number: u32,
+) -> TaskManagementRequest {
     TaskManagementRequest {
-        referenced_task_tag: of,
-        ref_cmd_sn: cmd_sn(of_number),
+        referenced_task_tag: referenced_tag,
+        ref_cmd_sn: cmd_sn(referenced_number),
         ..management(number, tag, Function::QUERY_TASK)
     }
 }

@@ -224,7 +224,7 @@ fn pieces_out_of_order_end_their_task() {
         rig.good(1, task);
         assert!(rig.sent(1).is_empty());
         rig.answer_fault(1);
-        rig.settle();
+        rig.run_until_idle();
         let response = check_condition(&mut rig, INTERNAL);
         assert_eq!((response.exp_data_sn, response.residual_bytes), (1, 4096 - 998));
         rig.done(1, other, rest(&pattern(512)));

@@ -78,11 +78,16 @@ pub(super) fn management(
     }
 }
 
-/// Builds ABORT TASK of task `of` with the CmdSN of the `of_number`th command.
-pub(super) fn abort_task(number: u32, tag: u32, of: u32, of_number: u32) -> TaskManagementRequest {
+/// Builds ABORT TASK of task `of` with the CmdSN of the `referenced_number`th command.
+pub(super) fn abort_task(
+    number: u32,
+    tag: u32,
+    referenced_tag: u32,
+    referenced_number: u32,
+) -> TaskManagementRequest {
     TaskManagementRequest {
-        referenced_task_tag: of,
-        ref_cmd_sn: cmd_sn(of_number),
+        referenced_task_tag: referenced_tag,
+        ref_cmd_sn: cmd_sn(referenced_number),
         ..management(number, tag, ManagementFunction::ABORT_TASK)
     }
 }

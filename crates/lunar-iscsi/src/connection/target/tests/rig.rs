@@ -187,12 +187,12 @@ impl Rig {
     /// Passes an input to a connection and processes all outputs.
     pub(crate) fn input(&mut self, cid: u16, input: Input) {
         self.inputs.push_back((cid, input));
-        self.settle();
+        self.run_until_idle();
     }
 
     pub(crate) fn at_session(&mut self, input: session::Input) {
         self.session_step(input);
-        self.settle();
+        self.run_until_idle();
     }
 
     pub(crate) fn wants(&mut self, cid: u16, task: TaskId, bytes: u32) {
@@ -302,7 +302,7 @@ impl Rig {
         }
     }
 
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         while let Some((cid, input)) = self.inputs.pop_front() {
             let now = self.now;
             self.link(cid).machine.handle(now, input);
@@ -312,13 +312,13 @@ impl Rig {
                         self.link(cid).deadline = deadline;
                         break;
                     }
-                    output => self.follow(cid, output),
+                    output => self.handle_output(cid, output),
                 }
             }
         }
     }
 
-    fn follow(&mut self, cid: u16, output: Output) {
+    fn handle_output(&mut self, cid: u16, output: Output) {
         let is_last = !matches!(output, Output::DetachedTaskEnded(_));
         let is_closed = self.link(cid).closed.is_some();
         assert_eq!(is_closed, !is_last, "Close is the last output: {output:?}");

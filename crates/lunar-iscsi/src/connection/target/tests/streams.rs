@@ -362,7 +362,7 @@ fn parts_that_come_too_late() {
     assert_eq!(rig.link(1).faults, [(task, TransferFault::Internal)]);
     assert_eq!(rig.sent(1)[1].data[..], [0; 500]);
     rig.answer_fault(1);
-    rig.settle();
+    rig.run_until_idle();
     check_condition(&mut rig, INTERNAL);
     rig.assert_nothing_left();
 }

@@ -105,7 +105,7 @@ enum Step {
 #[derive(Clone, Debug)]
 enum Request {
     Command { unit: u16 },
-    Function { function: ManagementFunction, unit: u16, of: OneTask },
+    Function { function: ManagementFunction, unit: u16, referenced: OneTask },
     Other,
 }
 
@@ -176,13 +176,13 @@ fn function() -> impl Strategy<Value = Step> {
         6 => prop::sample::select(MANAGEMENT_FUNCTIONS).prop_map(|info| info.function),
     ];
     (cid(), 1u32..4, any::<bool>(), function, unit(), one_task()).prop_map(
-        |(cid, ahead, immediate, function, unit, of)| {
+        |(cid, ahead, immediate, function, unit, referenced)| {
             let ahead = if immediate { ahead } else { 1 };
             Step::Arrive {
                 cid,
                 ahead,
                 immediate,
-                request: Request::Function { function, unit, of },
+                request: Request::Function { function, unit, referenced },
             }
         },
     )
@@ -319,10 +319,10 @@ impl Sessions {
                 let attribute = TaskAttribute::SIMPLE;
                 Arrival::Command { task, initiator_task_tag, lun, attribute }
             }
-            Request::Function { function, unit, of } => {
-                let task = self.task(of).and_then(|task| self.general.tasks.get(task));
-                let (tag, cmd_sn) =
-                    task.map_or_else(Default::default, |of| (of.initiator_task_tag, of.cmd_sn.0));
+            Request::Function { function, unit, referenced } => {
+                let task = self.task(referenced).and_then(|task| self.general.tasks.get(task));
+                let (tag, cmd_sn) = task
+                    .map_or_else(Default::default, |task| (task.initiator_task_tag, task.cmd_sn.0));
                 Arrival::Management {
                     initiator_task_tag,
                     function,
@@ -409,7 +409,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     /// Goal: the fast path has the same result as the general path, and leaves the session in the
-    /// same state, whatever else is going on in the session.
+    /// same state, whatever else is happening in the session.
     /// Method: two sessions with the same steps, one of which never uses the fast path.
     #[test]
     fn a_reply_is_the_result_of_the_general_path((setting, steps) in case()) {
