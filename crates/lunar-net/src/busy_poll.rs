@@ -43,7 +43,7 @@ pub(crate) fn mark_busy() {
 }
 
 /// Polls the sockets of this core while it is busy and for [`BUSY_POLL_MAX`] after that. Runs
-/// forever, as a task beside the connections.
+/// forever, as a task alongside the connections.
 pub(crate) async fn poll_while_busy() {
     POLLER.with(|poller| poller.enabled.set(true));
     loop {
@@ -89,7 +89,7 @@ mod tests {
                 counted.set(counted.get() + 1);
                 poller.as_mut().poll(context)
             }));
-            let rest = async || {
+            let polls_until_asleep = async || {
                 // The core sleeps once a long time passes without a poll.
                 loop {
                     let before = polls.get();
@@ -99,12 +99,12 @@ mod tests {
                     }
                 }
             };
-            let asleep = rest().await;
+            let asleep = polls_until_asleep().await;
             assert_eq!(asleep, 1, "no connection has worked yet");
             for _ in 0..2 {
-                let before = rest().await;
+                let before = polls_until_asleep().await;
                 mark_busy();
-                assert!(rest().await > before + 1, "the core polled after the work");
+                assert!(polls_until_asleep().await > before + 1, "the core polled after the work");
             }
             poller.abort();
         });

@@ -282,8 +282,8 @@ mod tests {
         assert_eq!(ended.load(Ordering::Relaxed), 1);
     }
 
-    /// Goal: time of a task that runs for an owner, beside its connections, counts as the owner's.
-    /// Fault: task management ran in tasks of its own whose time no owner was charged for.
+    /// Goal: time of a task that runs for an owner, alongside its connections, counts as the
+    /// owner's. Fault: task management ran in tasks of its own whose time no owner was charged for.
     #[test]
     fn time_of_tasks_counts_for_their_owner() {
         let turns = [1, 2, 3].map(|owner| OwnerTurns::of(OwnerId(owner)));

@@ -111,7 +111,7 @@ pub trait ConnectionHandler {
     fn can_receive(&self) -> bool;
     /// True when the connection is over and is to be flushed and closed.
     fn is_over(&self) -> bool;
-    /// True when the connection goes on without this handler: [`drive`] ends at the end of a turn
+    /// True when the connection continues without this handler: [`drive`] ends at the end of a turn
     /// and returns the socket, unless it has failed. Set by the handler in one of its calls;
     /// `poll_work` then returns `Ready`.
     fn is_detaching(&self) -> bool {

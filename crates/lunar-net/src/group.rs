@@ -23,8 +23,9 @@ const PASSES_MAX: usize = 4;
 /// a lock. A member that wakes another one, by the waker that
 /// [`poll_work`](crate::ConnectionHandler::poll_work) has registered, has it polled in the same
 /// turn of the task. Each socket has its own deadlines, limits and memory checks, and when it is
-/// over it lingers while the others go on. Its time counts for the owner that its handler names: if
-/// all handlers name one owner, the group gets no more of the core than a single socket of another.
+/// over it lingers while the others continue. Its time counts for the owner that its handler names:
+/// if all handlers name one owner, the group gets no more of the core than a single socket of
+/// another.
 ///
 /// Members are added and end at any time. The group decides nothing about their ends: the shared
 /// state of the handlers makes the others [over](crate::ConnectionHandler::is_over), or has them

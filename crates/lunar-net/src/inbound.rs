@@ -352,14 +352,14 @@ mod tests {
 
     /// A handler that takes PDUs only up to a limit.
     #[derive(Default)]
-    struct Slow {
-        takes: usize,
+    struct LimitedHandler {
+        pdus_max: usize,
         pdus: usize,
         /// True if each PDU is marked as costly, and takes the time of a turn.
         is_costly: bool,
     }
 
-    impl ConnectionHandler for Slow {
+    impl ConnectionHandler for LimitedHandler {
         fn header(&mut self, _: Time, _: lunar_iscsi::framing::Header, _: &mut Outbox) {
             self.pdus += 1;
             let began = Instant::now();
@@ -383,7 +383,7 @@ mod tests {
         fn elapsed(&mut self, _: Time, _: &mut Outbox) {}
         fn peer_closed(&mut self, _: Time, _: &mut Outbox) {}
         fn can_receive(&self) -> bool {
-            self.pdus < self.takes
+            self.pdus < self.pdus_max
         }
         fn is_over(&self) -> bool {
             false
@@ -411,7 +411,7 @@ mod tests {
         pdu[7] = 4; // DataSegmentLength
         let mut inbound = Inbound::new();
         inbound.keep(&pdu.repeat(PDUS));
-        let mut handler = Slow { takes: PDUS, pdus: 0, is_costly: true };
+        let mut handler = LimitedHandler { pdus_max: PDUS, pdus: 0, is_costly: true };
         let mut out = Outbox::default();
         for handled in 1..=PDUS {
             inbound.resume(&tcp, &mut handler, Time::ZERO, &mut out);
@@ -432,17 +432,17 @@ mod tests {
             peer.write_all(&[0; 48 * 1000]).unwrap();
             let mut inbound = Inbound::new();
             inbound.receive_bytes_max = RECEIVE_BYTES_MAX;
-            let (mut handler, mut out) = (Slow::default(), Outbox::default());
+            let (mut handler, mut out) = (LimitedHandler::default(), Outbox::default());
             let mut largest = 0;
             while handler.pdus < 1000 {
-                handler.takes = handler.pdus;
+                handler.pdus_max = handler.pdus;
                 if !inbound.is_stalled() {
                     tcp.readable().await.unwrap();
                     inbound.read(&tcp, &mut handler, Time::ZERO, &mut out).unwrap();
                 }
                 largest = largest.max(inbound.leftover.capacity());
                 assert!(inbound.leftover.len() <= RECEIVE_BYTES_MAX);
-                handler.takes += 100;
+                handler.pdus_max += 100;
                 inbound.resume(&tcp, &mut handler, Time::ZERO, &mut out);
             }
             assert!((1..=RECEIVE_BYTES_MAX).contains(&largest), "{largest}");

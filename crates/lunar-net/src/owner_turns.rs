@@ -44,12 +44,12 @@ pub struct OwnerId(pub u64);
 /// Returns the share of an owner in the time charged for these turns. The number of its turns is
 /// less exact, because the time for which other processes preempt the thread is also charged.
 #[cfg(test)]
-pub(crate) fn time_share(turns: &[(OwnerId, Duration)], of: OwnerId) -> f64 {
+pub(crate) fn time_share(turns: &[(OwnerId, Duration)], wanted: OwnerId) -> f64 {
     let time = |is_counted: &dyn Fn(OwnerId) -> bool| -> f64 {
         let counted = turns.iter().filter(|(owner, _)| is_counted(*owner));
         counted.map(|(_, time)| time.as_secs_f64()).sum()
     };
-    time(&|owner| owner == of) / time(&|_| true)
+    time(&|owner| owner == wanted) / time(&|_| true)
 }
 
 #[cfg(test)]
@@ -390,25 +390,25 @@ mod tests {
 
     /// Load of one owner: connections that always have work.
     #[derive(Clone, Copy)]
-    struct Busy {
+    struct BusyOwner {
         owner: usize,
         connections: usize,
         turn: Duration,
         moves: bool,
     }
 
-    fn busy(owner: usize, connections: usize, turn: Duration) -> Busy {
-        Busy { owner, connections, turn, moves: false }
+    fn busy_owner(owner: usize, connections: usize, turn: Duration) -> BusyOwner {
+        BusyOwner { owner, connections, turn, moves: false }
     }
 
     /// Returns the turns in order, as (owner, connection), and the number of polls of connections.
-    fn turns(loads: &[Busy], turns: usize) -> (Vec<(usize, usize)>, usize) {
+    fn turns(loads: &[BusyOwner], turns: usize) -> (Vec<(usize, usize)>, usize) {
         let log: Rc<RefCell<Vec<(usize, usize)>>> = Rc::default();
         let polls: Rc<Cell<usize>> = Rc::default();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let local = tokio::task::LocalSet::new();
         let each = loads.iter().flat_map(|load| std::iter::repeat_n(*load, load.connections));
-        for (connection, Busy { owner, turn, moves, .. }) in each.enumerate() {
+        for (connection, BusyOwner { owner, turn, moves, .. }) in each.enumerate() {
             let (log, polls) = (Rc::clone(&log), Rc::clone(&polls));
             let own_turns = of(owner);
             local.spawn_local(async move {
@@ -441,11 +441,11 @@ mod tests {
     }
 
     /// Goal: an owner with one connection has as many turns as an owner with 20 connections, and
-    /// each of the 20 has as many as the others. Fault: beside 64 sessions of one host that sent
+    /// each of the 20 has as many as the others. Fault: alongside 64 sessions of one host that sent
     /// Text Requests, another host completed 93 instead of 50,000 requests a second.
     #[test]
     fn owners_have_equal_turns() {
-        let (log, _) = turns(&[busy(7, 20, ROUND_TIME), busy(8, 1, ROUND_TIME)], 400);
+        let (log, _) = turns(&[busy_owner(7, 20, ROUND_TIME), busy_owner(8, 1, ROUND_TIME)], 400);
         assert!((195..=205).contains(&turns_of(&log, 8)), "{log:?}");
         for connection in 0..20 {
             let turns = log.iter().filter(|(_, its)| *its == connection).count();
@@ -454,13 +454,14 @@ mod tests {
     }
 
     /// Goal: an owner with long turns has fewer of them, and no larger share of the core. Fault:
-    /// beside logins from 16 addresses to a target of 256 logical units (turns of 0.8 ms, one for
-    /// each address in each round), the request rate of another host fell to 2 %.
+    /// alongside logins from 16 addresses to a target of 256 logical units (turns of 0.8 ms, one
+    /// for each address in each round), the request rate of another host fell to 2 %.
     #[test]
     fn owners_with_long_turns_have_fewer() {
         let hosts = 16;
-        let mut loads: Vec<Busy> = (0..hosts).map(|host| busy(host, 4, 8 * ROUND_TIME)).collect();
-        loads.push(busy(99, 1, SLICE_MIN));
+        let mut loads: Vec<BusyOwner> =
+            (0..hosts).map(|host| busy_owner(host, 4, 8 * ROUND_TIME)).collect();
+        loads.push(busy_owner(99, 1, SLICE_MIN));
         let (log, _) = turns(&loads, 4000);
         let long_turns = log.len() - turns_of(&log, 99);
         let their_time = 8 * ROUND_TIME * u32::try_from(long_turns).unwrap();
@@ -476,14 +477,14 @@ mod tests {
     }
 
     /// Goal: all owners that move data together have the same share of the core as one owner that
-    /// moves none. Fault: beside 16 hosts that sent VERIFY of 8 MiB (48 bytes on the wire), the
-    /// request rate of another host fell to 14 %; beside 16 hosts that read, to 47 %.
+    /// moves none. Fault: alongside 16 hosts that sent VERIFY of 8 MiB (48 bytes on the wire), the
+    /// request rate of another host fell to 14 %; alongside 16 hosts that read, to 47 %.
     #[test]
     fn owners_that_move_data_share_the_time_of_one() {
         for hosts in [1, 4, 64] {
-            let moving = |host| Busy { moves: true, ..busy(host, 2, ROUND_TIME) };
-            let mut loads: Vec<Busy> = (0..hosts).map(moving).collect();
-            loads.push(busy(99, 1, ROUND_TIME));
+            let moving = |host| BusyOwner { moves: true, ..busy_owner(host, 2, ROUND_TIME) };
+            let mut loads: Vec<BusyOwner> = (0..hosts).map(moving).collect();
+            loads.push(busy_owner(99, 1, ROUND_TIME));
             let (log, _) = turns(&loads, 4000);
             let of_one = turns_of(&log, 99);
             assert!(
@@ -557,7 +558,7 @@ mod tests {
     /// Goal: owners whose clocks are ahead do not wait when no other owner has work.
     #[test]
     fn no_owner_waits_when_all_clocks_are_ahead() {
-        let (log, polls) = turns(&[busy(7, 1, AHEAD_MAX), busy(8, 1, AHEAD_MAX)], 200);
+        let (log, polls) = turns(&[busy_owner(7, 1, AHEAD_MAX), busy_owner(8, 1, AHEAD_MAX)], 200);
         assert!((99..=101).contains(&turns_of(&log, 7)), "{log:?}");
         assert!(polls < 5 * log.len(), "{polls} polls");
     }
@@ -583,7 +584,7 @@ mod tests {
     /// to send, and the request rate of another host fell to 2 %.
     #[test]
     fn waiting_connections_are_not_polled() {
-        let (log, polls) = turns(&[busy(7, 500, ROUND_TIME)], 2000);
+        let (log, polls) = turns(&[busy_owner(7, 500, ROUND_TIME)], 2000);
         assert!(polls < 5 * log.len(), "{polls} polls");
     }
 

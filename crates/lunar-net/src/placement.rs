@@ -20,7 +20,7 @@ pub(crate) struct Placement {
 struct CoreJobs {
     jobs: usize,
     /// Number of jobs of each owner that has any.
-    of_owners: HashMap<OwnerId, usize>,
+    jobs_by_owner: HashMap<OwnerId, usize>,
 }
 
 /// A job that was placed on a core; removed from the core on drop.
@@ -45,7 +45,7 @@ impl Placement {
             cores.iter_mut().enumerate().min_by_key(|(_, core)| core.rank_for(owner))?;
         chosen.jobs += 1;
         if let Some(owner) = owner {
-            *chosen.of_owners.entry(owner).or_default() += 1;
+            *chosen.jobs_by_owner.entry(owner).or_default() += 1;
         }
         Some(PlacedJob { placement: Arc::clone(self), core, owner })
     }
@@ -58,18 +58,18 @@ impl Placement {
 impl CoreJobs {
     /// The core with the lowest rank gets the next job of this owner.
     fn rank_for(&self, owner: Option<OwnerId>) -> [usize; 3] {
-        let own = owner.and_then(|owner| self.of_owners.get(&owner)).copied();
-        [own.unwrap_or(0), self.of_owners.len(), self.jobs]
+        let own = owner.and_then(|owner| self.jobs_by_owner.get(&owner)).copied();
+        [own.unwrap_or(0), self.jobs_by_owner.len(), self.jobs]
     }
 
     fn remove(&mut self, owner: Option<OwnerId>) {
         self.jobs -= 1;
         if let Some(owner) = owner
-            && let Some(jobs) = self.of_owners.get_mut(&owner)
+            && let Some(jobs) = self.jobs_by_owner.get_mut(&owner)
         {
             *jobs -= 1;
             if *jobs == 0 {
-                self.of_owners.remove(&owner);
+                self.jobs_by_owner.remove(&owner);
             }
         }
     }
@@ -123,6 +123,8 @@ mod tests {
         let jobs = [None, None, IDLE, IDLE].map(|owner| placement.place(owner).unwrap());
         assert_eq!(jobs.each_ref().map(|placed| placed.core), [0, 1, 0, 1]);
         drop(jobs);
-        assert!(placement.lock().iter().all(|core| core.jobs == 0 && core.of_owners.is_empty()));
+        assert!(
+            placement.lock().iter().all(|core| core.jobs == 0 && core.jobs_by_owner.is_empty())
+        );
     }
 }

@@ -171,7 +171,7 @@ fn with_echo(mut echo: Echo, client: impl FnOnce(std::net::TcpStream) + Send + '
 /// buffer is; and no payload byte is copied twice.
 #[test]
 fn segments_of_every_size_round_trip() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let sizes = [0, 1, 3, 4, 47, 48, 4095, 4096, 65_536, 262_143, 262_144, 1_000_000];
     for (room_bytes_max, pauses) in [(usize::MAX >> 1, false), (1000, false), (70_000, true)] {
         let before = CopyCount::now();
@@ -211,7 +211,7 @@ fn segments_of_every_size_round_trip() {
 fn long_segments_are_received_in_place() {
     const SEGMENTS: usize = 64;
     const SEGMENT_BYTES: usize = 64 << 10;
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let before = CopyCount::now();
     let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
     with_echo(echo, |tcp| {
@@ -232,13 +232,13 @@ fn long_segments_are_received_in_place() {
 /// Method: every size with each setting of the digests, compared with the bytes of the socket.
 #[test]
 fn copies_are_as_on_the_wire() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let sizes = [0, 1, 4, 47, 4096, 65_537, 262_144, 1_000_001];
     for setting in 0..4 {
         let digests = Digests { header: setting & 1 > 0, data: setting & 2 > 0 };
         let (tap, mut reader) = Tap::new(usize::MAX);
-        let nowhere = "127.0.0.1:1".parse().unwrap();
-        let tap = Some(TappedConnection::new(tap, nowhere, nowhere));
+        let unused_address = "127.0.0.1:1".parse().unwrap();
+        let tap = Some(TappedConnection::new(tap, unused_address, unused_address));
         let room_bytes_max = usize::MAX >> 1;
         let echo = Echo { room_bytes_max, digests: Some(digests), tap, ..Echo::default() };
         let (report, carried) = mpsc::channel();
@@ -273,7 +273,7 @@ fn copies_are_as_on_the_wire() {
 /// Goal: data for which there is no buffer is discarded, and the next PDU is found.
 #[test]
 fn discarded_segments_do_not_disturb_later_pdus() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let echo = Echo { room_bytes_max: 0, ..Echo::default() };
     with_echo(echo, |mut tcp| {
         tcp.write_all(&wire_bytes(&ping(300_000))).unwrap();
@@ -288,7 +288,7 @@ fn discarded_segments_do_not_disturb_later_pdus() {
 /// Method: from its second turn on a connection is known to have the core alone.
 #[test]
 fn answers_are_sent_in_bursts() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let (to_handler, peer) = mpsc::channel();
     let (seen, to_peer) = mpsc::channel();
     let echo = Echo { peer: Some((peer, seen)), ..Echo::default() };
@@ -309,7 +309,7 @@ fn answers_are_sent_in_bursts() {
 /// Goal: a peer that sends but never reads is not served without limit: memory stays limited.
 #[test]
 fn a_peer_that_does_not_read_is_not_read_further() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
     with_echo(echo, |mut tcp| {
         tcp.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -326,7 +326,7 @@ fn a_peer_that_does_not_read_is_not_read_further() {
 /// with floods of requests and their sockets held 528 MiB, of which 16 MiB were counted.
 #[test]
 fn the_memory_of_busy_connections_is_checked() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let turns = 3 * HELD_CHECK_TURNS as usize + 1;
     let echo = Echo { busy_turns: Some(turns), ..Echo::default() };
     let echo = with_echo(echo, |mut tcp| assert_eq!(tcp.read(&mut [0]).unwrap(), 0));
@@ -338,7 +338,7 @@ fn the_memory_of_busy_connections_is_checked() {
 /// sockets were not counted for a minute.
 #[test]
 fn unacknowledged_data_of_a_closed_connection_is_dropped() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let echo = Echo { room_bytes_max: usize::MAX >> 1, ends_at_once: true, ..Echo::default() };
     with_echo(echo, |mut tcp| {
         tcp.write_all(&wire_bytes(&ping(8 << 20))).unwrap();
@@ -362,7 +362,7 @@ fn unacknowledged_data_of_a_closed_connection_is_dropped() {
 /// had none.
 #[test]
 fn the_memory_of_waiting_connections_is_checked_again() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let echo = Echo { keeps_data: true, ..Echo::default() };
     let echo = with_echo(echo, |mut tcp| {
         tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -547,7 +547,7 @@ fn the_handler_limits_buffered_data() {
 /// read 900 KiB at once had 714 MiB in their sockets for half a second, uncounted.
 #[test]
 fn bytes_given_to_the_socket_count_at_once() {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
     let echo = with_echo(echo, |mut tcp| {
         // The small requests let the connection wait at least once before the peer closes.
@@ -569,7 +569,7 @@ fn bytes_given_to_the_socket_count_at_once() {
 #[test]
 fn a_closing_connection_discards_a_limited_amount() {
     const ENOUGH: usize = 256 << 20;
-    let _alone = ONE_AT_A_TIME.lock();
+    let _exclusive = ONE_AT_A_TIME.lock();
     let echo = Echo { busy_turns: Some(1), ..Echo::default() };
     with_echo(echo, |mut tcp| {
         let mut sent = 0;
@@ -680,8 +680,8 @@ fn turns_of(
 }
 
 /// Goal: the work of commands between receiving and sending counts in their owner's round. Fault:
-/// beside twelve EXTENDED COPY commands the request rate of another host fell to 8 %, beside 64
-/// sessions of WRITE SAME to 0.7 %.
+/// alongside twelve EXTENDED COPY commands the request rate of another host fell to 8 %, alongside
+/// 64 sessions of WRITE SAME to 0.7 %.
 #[test]
 fn work_of_commands_counts_for_their_owner() {
     let (turns, _) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]), None);

@@ -167,7 +167,7 @@ fn data_is_sent_on_in_the_same_turn() {
         group.handle().add(async move {
             drive(storage_tcp, &mut storage_handler, Clock::start()).await;
         });
-        let beside = tokio::task::spawn_local(async move {
+        let other_task = tokio::task::spawn_local(async move {
             loop {
                 other_task_turns.set(other_task_turns.get() + 1);
                 tokio::task::yield_now().await;
@@ -183,7 +183,7 @@ fn data_is_sent_on_in_the_same_turn() {
         }
         drop((host, storage));
         running.await.unwrap();
-        beside.abort();
+        other_task.abort();
         assert_eq!(log.borrow().len(), 2 * ROUNDS);
         for turns in log.borrow().chunks(2) {
             assert_eq!(turns[0], turns[1], "received in this turn, sent in a later one");

@@ -55,12 +55,12 @@ pub struct InitiatorSocket<R> {
     pub owner: Option<OwnerId>,
     machine: InitiatorConnection,
     session: InitiatorSession,
-    answers: VecDeque<Input>,
+    pending_inputs: VecDeque<Input>,
     segment: IncomingSegment,
     deadline: Option<Time>,
     is_started: bool,
     is_logged_in: bool,
-    over: Option<CloseReason>,
+    close_reason: Option<CloseReason>,
 }
 
 impl<R: Requester> InitiatorSocket<R> {
@@ -97,60 +97,60 @@ impl<R: Requester> InitiatorSocket<R> {
             owner: None,
             machine: InitiatorConnection::new(Time::ZERO, options),
             session,
-            answers: VecDeque::new(),
+            pending_inputs: VecDeque::new(),
             segment: IncomingSegment::default(),
             deadline: None,
             is_started: false,
             is_logged_in: false,
-            over: None,
+            close_reason: None,
         }
     }
 
     /// Returns the connection with another requester.
     pub fn with_requester<S>(self, requester: S) -> InitiatorSocket<S> {
-        let Self { limits, owner, machine, session, answers, segment, deadline, .. } = self;
-        let Self { is_started, is_logged_in, over, .. } = self;
+        let Self { limits, owner, machine, session, pending_inputs, segment, deadline, .. } = self;
+        let Self { is_started, is_logged_in, close_reason, .. } = self;
         InitiatorSocket {
             requester,
             limits,
             owner,
             machine,
             session,
-            answers,
+            pending_inputs,
             segment,
             deadline,
             is_started,
             is_logged_in,
-            over,
+            close_reason,
         }
     }
 
     /// The reason why the connection has ended.
     pub fn close_reason(&self) -> Option<&CloseReason> {
-        self.over.as_ref()
+        self.close_reason.as_ref()
     }
 
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
         self.machine.handle(now, input);
-        self.pump(now, out);
+        self.handle_outputs(now, out);
     }
 
-    fn pump(&mut self, now: Time, out: &mut Outbox) {
+    fn handle_outputs(&mut self, now: Time, out: &mut Outbox) {
         loop {
             match self.machine.poll() {
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
-                    match self.answers.pop_front() {
+                    match self.pending_inputs.pop_front() {
                         Some(input) => self.machine.handle(now, input),
                         None => return,
                     }
                 }
-                output => self.follow(output, out),
+                output => self.handle_output(output, out),
             }
         }
     }
 
-    fn follow(&mut self, output: Output, out: &mut Outbox) {
+    fn handle_output(&mut self, output: Output, out: &mut Outbox) {
         match output {
             Output::Send(pdu) => out.push(pdu),
             Output::SendData { initiator_task_tag, data, digest } => {
@@ -182,12 +182,12 @@ impl<R: Requester> InitiatorSocket<R> {
                 self.session.handle(ToMachine::Connection(Self::CID, message));
                 while let Some(output) = self.session.poll() {
                     if let FromMachine::ToConnection(_, message) = output {
-                        self.answers.push_back(Input::Session(message));
+                        self.pending_inputs.push_back(Input::Session(message));
                     }
                 }
             }
             Output::Close(reason) => {
-                self.over = Some(reason);
+                self.close_reason = Some(reason);
                 self.requester.closed();
             }
             Output::Managed { .. }
@@ -223,10 +223,10 @@ impl<R: Requester> ConnectionHandler for InitiatorSocket<R> {
         let mut worked = !self.is_started;
         if worked {
             self.is_started = true;
-            self.pump(now, out); // the Login Request
+            self.handle_outputs(now, out); // the Login Request
         }
         while self.is_logged_in
-            && self.over.is_none()
+            && self.close_reason.is_none()
             && let Poll::Ready(input) = self.requester.poll_input(context)
         {
             self.handle(now, input, out);
@@ -253,7 +253,7 @@ impl<R: Requester> ConnectionHandler for InitiatorSocket<R> {
         self.requester.may_receive()
     }
     fn is_over(&self) -> bool {
-        self.over.is_some()
+        self.close_reason.is_some()
     }
     fn is_detaching(&self) -> bool {
         self.requester.is_detaching()

@@ -205,7 +205,7 @@ impl RelayState {
         let Some(to) = self.storage.get_mut(storage).filter(|storage| !storage.is_lost) else {
             return self.to_host.push(TargetInput::Done { task: task.id, outcome: lost() });
         };
-        let meter = |of| InFlightMeter::for_task(self.limits.task_bytes_max, of);
+        let meter = |counts| InFlightMeter::for_task(self.limits.task_bytes_max, counts);
         let relayed = RelayedTask {
             storage,
             expected_out_bytes: task.expected_data_out_bytes(),

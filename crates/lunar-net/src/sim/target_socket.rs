@@ -53,10 +53,10 @@ pub struct TargetSocket<E> {
     session: Option<TargetSession>,
     cid: u16,
     offer: Offer,
-    answers: VecDeque<Input>,
+    pending_inputs: VecDeque<Input>,
     segment: IncomingSegment,
     deadline: Option<Time>,
-    over: Option<CloseReason>,
+    close_reason: Option<CloseReason>,
 }
 
 impl<E: TaskExecutor> TargetSocket<E> {
@@ -79,16 +79,16 @@ impl<E: TaskExecutor> TargetSocket<E> {
             session: None,
             cid: 0,
             offer,
-            answers: VecDeque::new(),
+            pending_inputs: VecDeque::new(),
             segment: IncomingSegment::default(),
             deadline: Some(Time::ZERO), // so that the machine starts its login timer
-            over: None,
+            close_reason: None,
         }
     }
 
     /// The reason why the connection has ended.
     pub fn close_reason(&self) -> Option<&CloseReason> {
-        self.over.as_ref()
+        self.close_reason.as_ref()
     }
 
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
@@ -97,17 +97,17 @@ impl<E: TaskExecutor> TargetSocket<E> {
             match self.machine.poll() {
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
-                    match self.answers.pop_front() {
+                    match self.pending_inputs.pop_front() {
                         Some(input) => self.machine.handle(now, input),
                         None => return,
                     }
                 }
-                output => self.follow(now, output, out),
+                output => self.handle_output(now, output, out),
             }
         }
     }
 
-    fn follow(&mut self, now: Time, output: Output, out: &mut Outbox) {
+    fn handle_output(&mut self, now: Time, output: Output, out: &mut Outbox) {
         match output {
             Output::Send(pdu) => out.push(pdu),
             Output::SendData { initiator_task_tag, data, digest } => {
@@ -125,7 +125,7 @@ impl<E: TaskExecutor> TargetSocket<E> {
             }
             Output::Start(task) => {
                 if task.expected_data_out_bytes() > 0 {
-                    self.answers.push_back(Input::Stream(task.id));
+                    self.pending_inputs.push_back(Input::Stream(task.id));
                 }
                 self.executor.start(&task);
             }
@@ -145,11 +145,11 @@ impl<E: TaskExecutor> TargetSocket<E> {
                     offer: self.offer.clone(),
                     entropy: [7; 33],
                 });
-                self.answers.push_back(Input::Identified(Box::new(admission)));
+                self.pending_inputs.push_back(Input::Identified(Box::new(admission)));
             }
             Output::Join(join) => {
                 let joined = self.join(now, &join);
-                self.answers.push_back(Input::Joined(Ok(joined)));
+                self.pending_inputs.push_back(Input::Joined(Ok(joined)));
             }
             Output::ToSession(message) => {
                 if let Some(session) = &mut self.session {
@@ -160,10 +160,10 @@ impl<E: TaskExecutor> TargetSocket<E> {
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
             Output::ListTargets { .. } => {
                 let (records, more) = (Vec::new(), false);
-                self.answers.push_back(Input::Targets { records, more });
+                self.pending_inputs.push_back(Input::Targets { records, more });
             }
             Output::Close(reason) => {
-                self.over = Some(reason);
+                self.close_reason = Some(reason);
                 self.executor.closed();
             }
             Output::Run(_) | Output::DetachedTaskEnded(_) | Output::Wait(_) => {}
@@ -185,7 +185,7 @@ impl<E: TaskExecutor> TargetSocket<E> {
         while let Some(output) = session.poll() {
             match output {
                 FromMachine::ToConnection(_, message) => {
-                    self.answers.push_back(Input::Session(message));
+                    self.pending_inputs.push_back(Input::Session(message));
                 }
                 FromMachine::Manage { id, .. } => {
                     let response = ManagementResponse::FUNCTION_COMPLETE;
@@ -246,6 +246,6 @@ impl<E: TaskExecutor> ConnectionHandler for TargetSocket<E> {
         self.machine.can_receive() && self.executor.may_receive()
     }
     fn is_over(&self) -> bool {
-        self.over.is_some()
+        self.close_reason.is_some()
     }
 }

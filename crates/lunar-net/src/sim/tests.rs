@@ -482,8 +482,8 @@ fn commands_move_in_pieces() {
                 rig.host.result(id).await.unwrap();
                 assert!(rig.disks[lun].bytes(at, data.len()) == data, "seed {seed}");
             }
-            let most = [0, 1].map(|at| rig.relay.in_flight(at).map(|meter| meter.peak_bytes()));
-            assert!(most.as_flattened().iter().all(|bytes| *bytes <= CONNECTION_BYTES_MAX));
+            let peaks = [0, 1].map(|at| rig.relay.in_flight(at).map(|meter| meter.peak_bytes()));
+            assert!(peaks.as_flattened().iter().all(|bytes| *bytes <= CONNECTION_BYTES_MAX));
             rig.end().await;
         });
     }
@@ -512,8 +512,8 @@ fn a_host_that_does_not_read_holds_its_storage_up() {
         }
         // The relay continues for a moment whenever a socket buffer has taken more.
         until(|| rig.relay.is_held(0)).await;
-        let most = rig.relay.most_bytes_of_a_task();
-        assert!((TASK_BYTES_MAX - SEGMENT_BYTES + 1..=TASK_BYTES_MAX).contains(&most), "{most}");
+        let peak = rig.relay.most_bytes_of_a_task();
+        assert!((TASK_BYTES_MAX - SEGMENT_BYTES + 1..=TASK_BYTES_MAX).contains(&peak), "{peak}");
         assert_eq!(rig.host.0.borrow().received_bytes, received);
 
         rig.host.set_pauses(false);
@@ -596,7 +596,7 @@ fn a_storage_target_that_does_not_read_stops_requests_for_it() {
 
 /// Goal: the loss of a storage target's connection ends its tasks only, and later ones at once.
 /// Method: the connection is cut while the target reads nothing of a WRITE and a READ waits behind
-/// it; tasks of the other target go on.
+/// it; tasks of the other target continue.
 #[test]
 fn a_lost_storage_target_ends_its_tasks_only() {
     const BYTES: usize = 4 << 20;
