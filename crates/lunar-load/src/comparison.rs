@@ -136,7 +136,7 @@ async fn measure(subject: &Subject, work: Workload) -> Result<RoundResult, LoadE
 }
 
 fn combine(results: &[RoundResult]) -> Measured {
-    let of = |figure: fn(&RoundResult) -> f64| Spread::of(results.iter().map(figure));
+    let spread = |figure: fn(&RoundResult) -> f64| Spread::of(results.iter().map(figure));
     // Rounds in which no request ended have no figure. If any other round lacks one, there is no
     // result.
     let cpu = |figure: fn(&RoundResult) -> Option<f64>| {
@@ -147,8 +147,8 @@ fn combine(results: &[RoundResult]) -> Measured {
     let mut latency = Latency::default();
     results.iter().for_each(|round| latency.add(&round.outcome.latency));
     Measured {
-        requests_per_second: of(|round| round.outcome.requests_per_second()),
-        bytes_per_second: of(|round| round.outcome.bytes_per_second()),
+        requests_per_second: spread(|round| round.outcome.requests_per_second()),
+        bytes_per_second: spread(|round| round.outcome.bytes_per_second()),
         latency,
         client_cpu_micros: cpu(|round| round.client_micros),
         target_cpu_micros: cpu(|round| round.target_micros),

@@ -97,18 +97,18 @@ fn ticks(stat: &str) -> Option<u64> {
 /// Finds the inode of the socket that listens on `address` in lines of /proc/net/tcp and tcp6. A
 /// socket that listens on all addresses counts if the address is one of this machine.
 fn inode(lines: &str, address: SocketAddr, is_ours: bool) -> Option<&str> {
-    let mut of_all = None;
+    let mut wildcard_inode = None;
     for line in lines.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, local, _, LISTENING, _, _, _, _, _, inode, ..] = fields[..] else { continue };
         match socket_address(local) {
             Some(local) if local.port() != address.port() => {}
             Some(local) if local.ip() == address.ip().to_canonical() => return Some(inode),
-            Some(local) if local.ip().is_unspecified() && is_ours => of_all = Some(inode),
+            Some(local) if local.ip().is_unspecified() && is_ours => wildcard_inode = Some(inode),
             _ => {}
         }
     }
-    of_all
+    wildcard_inode
 }
 
 /// Parses `0100007F:0CBC`: words of four bytes as this machine's numbers, and the port. proc(5).

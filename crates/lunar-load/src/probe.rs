@@ -94,8 +94,8 @@ impl Probe {
             Some(relay) => relay.address(),
             None => self.server.address(),
         };
-        let alone = ProbeShape { depth: 1, connections: 1, ..shape };
-        let (count, took) = client::exchange(address, alone, time)?;
+        let single = ProbeShape { depth: 1, connections: 1, ..shape };
+        let (count, took) = client::exchange(address, single, time)?;
         let (exchanges, exchanged) = client::exchange(address, shape, time)?;
         let (bytes, streamed) = client::stream(address, shape, time.max(STREAM_TIME))?;
         probed.rounds.push(Round {

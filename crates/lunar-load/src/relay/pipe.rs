@@ -38,8 +38,8 @@ impl Link {
 
     /// Returns when the queue before the link has space; `None` if it has space now.
     fn has_space_at(&self, now: Duration) -> Option<Duration> {
-        let opens = self.free_at.saturating_sub(LINK_QUEUE);
-        (opens > now).then_some(opens)
+        let opens_at = self.free_at.saturating_sub(LINK_QUEUE);
+        (opens_at > now).then_some(opens_at)
     }
 
     /// Number of bytes of one frame.
@@ -53,8 +53,8 @@ impl Link {
     /// Sends bytes now; returns when they have left the link.
     fn send(&mut self, now: Duration, bytes: u64) -> Duration {
         let Some(rate) = self.rate else { return now };
-        let takes = Duration::from_secs_f64(bytes as f64 / rate as f64);
-        self.free_at = self.free_at.max(now) + takes;
+        let transfer_time = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        self.free_at = self.free_at.max(now) + transfer_time;
         self.free_at
     }
 }

@@ -100,9 +100,9 @@ fn figures(plot: &Plot) -> Table {
     table.title = format!("{}{}", plot.y.label, plot.y.unit.suffix());
     let shown = |figure: f64| TableCell::new(crate::report::plot::digits(figure), figure);
     for x_value in plot.x_values() {
-        let at =
+        let values =
             plot.series.iter().map(|line| line.at(x_value).map_or_else(TableCell::none, shown));
-        table.row(std::iter::once(shown(plot.x.unit.shown(x_value))).chain(at));
+        table.row(std::iter::once(shown(plot.x.unit.shown(x_value))).chain(values));
     }
     table
 }

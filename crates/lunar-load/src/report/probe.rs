@@ -17,10 +17,10 @@ pub fn probe_table() -> Table {
     .named("raw_tcp", RAW_TCP)
 }
 
-/// Returns a row of the table; `beside` names the load that was measured in the same rounds.
-pub fn probe_row(beside: &str, probed: &ProbeResults) -> [TableCell; 4] {
+/// Returns a row of the table; `load` names the load that was measured in the same rounds.
+pub fn probe_row(load: &str, probed: &ProbeResults) -> [TableCell; 4] {
     [
-        TableCell::text(beside),
+        TableCell::text(load),
         TableCell::spread(probed.ping_micros(), 1.0, 1),
         TableCell::spread(probed.exchanges_per_second(), 1.0, 0),
         TableCell::spread(probed.stream_bytes_per_second(), 1e6, 0),

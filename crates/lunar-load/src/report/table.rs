@@ -79,21 +79,21 @@ impl TableCell {
 
     /// Returns a cell with the median, least and greatest of several rounds, shown in units of
     /// `unit`.
-    pub fn spread(of: Spread, unit: f64, decimals: usize) -> Self {
-        let Spread { median, least, most } = of;
+    pub fn spread(spread: Spread, unit: f64, decimals: usize) -> Self {
+        let Spread { median, least, most } = spread;
         let shown = Spread { median: median / unit, least: least / unit, most: most / unit };
-        Self::new(shown.text(decimals), spread_json(of))
+        Self::new(shown.text(decimals), spread_json(spread))
     }
 
     /// Returns a cell that shows only the median, with the whole spread in JSON.
-    pub fn median(of: Spread, unit: f64, decimals: usize) -> Self {
-        Self::new(format!("{:.decimals$}", of.median / unit), spread_json(of))
+    pub fn median(spread: Spread, unit: f64, decimals: usize) -> Self {
+        Self::new(format!("{:.decimals$}", spread.median / unit), spread_json(spread))
     }
 
     /// Returns a cell with the median of a figure in microseconds, such as processor time; `None`:
     /// the figure is not known.
-    pub fn micros(of: Option<Spread>) -> Self {
-        of.map_or_else(Self::none, |of| Self::median(of, 1.0, 1))
+    pub fn micros(spread: Option<Spread>) -> Self {
+        spread.map_or_else(Self::none, |spread| Self::median(spread, 1.0, 1))
     }
 
     /// Returns a cell with a time, with three digits and a unit; microseconds in JSON.
@@ -182,21 +182,21 @@ impl Table {
 }
 
 /// Returns a spread as JSON: `median`, `least`, `most`.
-pub fn spread_json(of: Spread) -> Value {
-    json!({ "median": of.median, "least": of.least, "most": of.most })
+pub fn spread_json(spread: Spread) -> Value {
+    json!({ "median": spread.median, "least": spread.least, "most": spread.most })
 }
 
 /// Returns a distribution as JSON, in microseconds; null if there were no requests.
-pub fn latency_json(of: &Latency) -> Value {
-    let some = of.count() > 0;
-    let micros = |time: Duration| some.then(|| time.as_nanos() as f64 / 1e3);
+pub fn latency_json(latency: &Latency) -> Value {
+    let has_requests = latency.count() > 0;
+    let micros = |time: Duration| has_requests.then(|| time.as_nanos() as f64 / 1e3);
     json!({
-        "mean": micros(of.mean()),
-        "p50": micros(of.percentile(50.0)),
-        "p99": micros(of.percentile(99.0)),
-        "p99_9": micros(of.percentile(99.9)),
-        "max": micros(of.max()),
-        "requests": of.count(),
+        "mean": micros(latency.mean()),
+        "p50": micros(latency.percentile(50.0)),
+        "p99": micros(latency.percentile(99.0)),
+        "p99_9": micros(latency.percentile(99.9)),
+        "max": micros(latency.max()),
+        "requests": latency.count(),
     })
 }
 

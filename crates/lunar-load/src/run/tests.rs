@@ -6,7 +6,7 @@ use std::sync::Mutex;
 /// A disk whose requests take `request_time`; request number `stall_at` takes `stall` longer. Uses
 /// the test's clock.
 #[derive(Debug)]
-struct Slow {
+struct SlowMemoryDevice {
     memory: Arc<MemoryDevice>,
     request_time: Duration,
     stall_at: u64,
@@ -14,7 +14,7 @@ struct Slow {
     sent: Mutex<Vec<(bool, BlockRange)>>,
 }
 
-impl Slow {
+impl SlowMemoryDevice {
     fn new(request_time: Duration) -> Self {
         Self {
             memory: MemoryDevice::new(1 << 20, 512, 4096).unwrap().into(),
@@ -36,7 +36,7 @@ impl Slow {
     }
 }
 
-impl BlockDevice for Slow {
+impl BlockDevice for SlowMemoryDevice {
     fn name(&self) -> &str {
         "slow"
     }
@@ -88,21 +88,21 @@ fn work() -> Workload {
 }
 
 /// Runs a load with a clock that jumps to the next timer.
-fn outcome(device: Slow, work: Workload) -> (LoadResult, Arc<Slow>) {
+fn outcome(device: SlowMemoryDevice, work: Workload) -> (LoadResult, Arc<SlowMemoryDevice>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
         .unwrap();
     let device = Arc::new(device);
-    let disk: Arc<dyn BlockDevice> = Arc::<Slow>::clone(&device);
+    let disk: Arc<dyn BlockDevice> = Arc::<SlowMemoryDevice>::clone(&device);
     (runtime.block_on(run(&disk, work)).unwrap(), device)
 }
 
 /// Goal: a closed loop always has its depth in flight, and measures nothing of its warm-up.
 #[test]
 fn a_closed_loop_keeps_its_depth() {
-    let (outcome, device) = outcome(Slow::new(Duration::from_millis(10)), work());
+    let (outcome, device) = outcome(SlowMemoryDevice::new(Duration::from_millis(10)), work());
     // 4 in flight, 10 ms each: 400 a second; requests that end with the time are not counted.
     assert!((396..=404).contains(&outcome.requests), "{}", outcome.requests);
     assert_eq!(outcome.bytes, outcome.requests * 4096);
@@ -118,10 +118,10 @@ fn a_closed_loop_keeps_its_depth() {
 /// (coordinated omission); in a closed loop it delays only requests in flight.
 #[test]
 fn a_stall_delays_all_requests_that_are_due() {
-    let stalled = || Slow {
+    let stalled = || SlowMemoryDevice {
         stall_at: 30,
         stall: Duration::from_millis(500),
-        ..Slow::new(Duration::from_millis(1))
+        ..SlowMemoryDevice::new(Duration::from_millis(1))
     };
     let paced = Workload { depth: 1, pace: Pace::PerSecond(100.0), ..work() };
     let (paced, _) = outcome(stalled(), paced);
@@ -169,7 +169,7 @@ fn sequential_writes_stay_in_their_range() {
         depth: 1,
         ..work()
     };
-    let (outcome, device) = outcome(Slow::new(Duration::from_millis(50)), work);
+    let (outcome, device) = outcome(SlowMemoryDevice::new(Duration::from_millis(50)), work);
     assert!(outcome.requests >= 19);
     let sent = device.sent.lock().unwrap();
     for (number, (write, range)) in sent.iter().enumerate() {
