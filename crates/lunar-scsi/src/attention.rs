@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Goal: memory stays bounded. Method: many new codes beside a reset, which stays.
+    /// Goal: memory stays bounded. Method: many new codes alongside a reset, which stays.
     #[test]
     fn announcements_are_bounded() {
         let mut announcements = Announcements::default();

@@ -67,7 +67,7 @@ const NO_UNIT: u8 = 0x60;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct InquiryRequest {
     /// EVPD: true for a vital product data page instead of the standard data.
-    pub vital: bool,
+    pub is_vpd: bool,
     /// PAGE CODE.
     pub page: u8,
     /// ALLOCATION LENGTH in bytes.
@@ -85,7 +85,7 @@ pub fn reply<U: DeviceServer>(
     context: &Context<'_>,
     request: InquiryRequest,
 ) -> Result<Vec<u8>, Sense> {
-    let mut data = if request.vital {
+    let mut data = if request.is_vpd {
         vpd::page(unit, context, request.page)?
     } else if request.page == 0 {
         standard(unit, context.ports.len(), context.protocol_level)
@@ -215,9 +215,9 @@ mod tests {
     /// Method: all lengths up to past the end, standard data and one page.
     #[test]
     fn allocation_length_truncates() {
-        for (vital, page) in [(false, 0), (true, 0x83)] {
+        for (is_vpd, page) in [(false, 0), (true, 0x83)] {
             let ask = |allocation_bytes| {
-                let request = InquiryRequest { vital, page, allocation_bytes };
+                let request = InquiryRequest { is_vpd, page, allocation_bytes };
                 reply(&unit(), &Context::new(&[], &port()), request).unwrap()
             };
             let whole = ask(u16::MAX);
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_page_code_without_evpd_is_refused() {
         for page in 1..=255 {
-            let request = InquiryRequest { vital: false, page, allocation_bytes: 255 };
+            let request = InquiryRequest { is_vpd: false, page, allocation_bytes: 255 };
             let refused = reply(&unit(), &Context::new(&[], &port()), request);
             assert_eq!(refused, Err(Sense::invalid_field_in_cdb(2, None)));
         }

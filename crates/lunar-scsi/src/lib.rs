@@ -16,7 +16,7 @@
 //! let luns = [Lun::new(0)];
 //! let context = Context::new(&luns, &port);
 //! let read_10 = [0x28, 0, 0, 0, 0, 8, 0, 0, 4, 0]; // four blocks from LBA 8
-//! // A new nexus hears of the power-on first, SAM-5 §5.14.
+//! // A new nexus is first informed of the power-on, SAM-5 §5.14.
 //! let attention = unit.plan(nexus, &context, &read_10);
 //! assert!(matches!(attention, Err(Refusal::Check(_))));
 //! let plan = unit.plan(nexus, &context, &read_10);

@@ -146,8 +146,8 @@ pub fn page(
     let LogRequest { page_control, page, subpage, parameter_pointer } = request;
     let same_code = offered(pages, source.features).filter(|known| known.code == page);
     let Some(found) = same_code.clone().find(|known| known.subpage == subpage) else {
-        let same_code = same_code.count() > 0;
-        let at = if same_code { (3, None) } else { (2, Some(5)) };
+        let is_known_code = same_code.count() > 0;
+        let at = if is_known_code { (3, None) } else { (2, Some(5)) };
         return Err(Sense::invalid_field_in_cdb(at.0, at.1));
     };
     let body = match found.body {

@@ -206,10 +206,10 @@ impl Operations {
         }
     }
 
-    /// Sets the progress: `blocks` of all `of_blocks` blocks over all passes are done.
-    pub(crate) fn set_progress(&mut self, blocks: u64, of_blocks: u64) {
+    /// Sets the progress: `blocks` of `all_blocks` blocks are done, over all passes.
+    pub(crate) fn set_progress(&mut self, blocks: u64, all_blocks: u64) {
         if let Phase::Running { progress, .. } = &mut self.phase {
-            let share = (u128::from(blocks) << 16) / u128::from(of_blocks.max(1));
+            let share = (u128::from(blocks) << 16) / u128::from(all_blocks.max(1));
             *progress = u16::try_from(share).unwrap_or(u16::MAX);
         }
     }
@@ -344,14 +344,14 @@ mod tests {
     fn progress_is_a_share_of_65536() {
         let mut operations = Operations::default();
         operations.begin(erase(false), BY);
-        for (blocks, of, share) in [
+        for (blocks, all_blocks, share) in [
             (0, 8, 0),
             (1, 8, 0x2000),
             (7, 8, 0xe000),
             (8, 8, 0xffff),
             (u64::MAX / 2, u64::MAX, 0x7fff),
         ] {
-            operations.set_progress(blocks, of);
+            operations.set_progress(blocks, all_blocks);
             let sense = operations.sense().unwrap();
             assert_eq!(sense, Sense::SANITIZE_IN_PROGRESS.with_progress(share));
         }

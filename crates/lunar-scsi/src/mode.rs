@@ -35,7 +35,7 @@ impl ControlParameters {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SenseRequest {
     /// True for MODE SENSE (10), false for (6).
-    pub ten: bool,
+    pub is_ten_byte: bool,
     /// DBD: no block descriptor.
     pub no_block_descriptor: bool,
     /// LLBAA: a block descriptor with a 64 bit count; (10) only.
@@ -52,7 +52,7 @@ pub struct SenseRequest {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SelectRequest {
     /// True for MODE SELECT (10), false for (6).
-    pub ten: bool,
+    pub is_ten_byte: bool,
     /// PF: pages in the format of the standard.
     pub page_format: bool,
     /// SP: save the pages.
@@ -117,19 +117,19 @@ pub trait ModeParameters: Copy + Default + Eq + 'static {
     /// saved values.
     fn sense(&self, options: &Self::Options, request: SenseRequest) -> Result<Vec<u8>, Sense> {
         let pages = pages::sense(self, options, request)?;
-        let long = request.ten && request.long_lba;
+        let long = request.is_ten_byte && request.long_lba;
         let descriptor = match request.no_block_descriptor {
             true => Vec::new(),
             false => Self::block_descriptor(options, long),
         };
         let long = long && !descriptor.is_empty();
         let device_specific = self.device_specific(options);
-        let header_bytes = if request.ten { 8 } else { 4 };
+        let header_bytes = if request.is_ten_byte { 8 } else { 4 };
         // A few pages of about twenty bytes: MODE DATA LENGTH, which excludes itself, fits one
         // byte.
         let total = (header_bytes + descriptor.len() + pages.len()) as u8;
         let descriptor_bytes = descriptor.len() as u8;
-        let mut data = if request.ten {
+        let mut data = if request.is_ten_byte {
             let longlba = if long { LONGLBA } else { 0 };
             vec![0, total - 2, 0, device_specific, longlba, 0, 0, descriptor_bytes]
         } else {
@@ -178,12 +178,13 @@ fn check_head<M: ModeParameters>(
     request: SelectRequest,
     list: &[u8],
 ) -> Result<usize, Sense> {
-    let (medium_type_at, length_at, head_bytes) = if request.ten { (2, 6, 8) } else { (1, 3, 4) };
+    let (medium_type_at, length_at, head_bytes) =
+        if request.is_ten_byte { (2, 6, 8) } else { (1, 3, 4) };
     let head = list.get(..head_bytes).ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
     if head[medium_type_at] != 0 {
         return Err(wrong(medium_type_at, None));
     }
-    let long = request.ten && head[4] & LONGLBA != 0;
+    let long = request.is_ten_byte && head[4] & LONGLBA != 0;
     let own = M::block_descriptor(options, long);
     let descriptor_bytes =
         head[length_at..].iter().fold(0, |length, byte| (length << 8) | usize::from(*byte));

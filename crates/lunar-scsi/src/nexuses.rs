@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Goal: a nexus is found by its ports without a loop over all. Fault: beside RESERVE and
+    /// Goal: a nexus is found by its ports without a loop over all. Fault: alongside RESERVE and
     /// RELEASE at a unit that 6,000 sessions saw, the request rate of another host fell to 4 %.
     #[test]
     fn a_nexus_is_found_by_its_ports() {

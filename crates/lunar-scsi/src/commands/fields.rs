@@ -43,7 +43,7 @@ impl core::fmt::Display for ReservationConflict {
             Self::Fixed(ReservationAccess::Write) => "as a write",
             Self::Prevent => "as a write if PREVENT is set",
             Self::StartStop => "as a write unless it only starts",
-            Self::Own => "judges itself",
+            Self::Own => "own rules",
         })
     }
 }

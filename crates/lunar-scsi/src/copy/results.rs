@@ -78,11 +78,11 @@ pub enum CopyEnd {
 pub struct CopyResults {
     next_id: u64,
     /// Copies in the order of their beginning.
-    copies: Vec<Copy>,
+    copies: Vec<CopyRecord>,
 }
 
 #[derive(Debug)]
-struct Copy {
+struct CopyRecord {
     id: CopyId,
     nexus: NexusId,
     by: Arc<ItNexus>,
@@ -126,7 +126,15 @@ impl CopyResults {
         let id = CopyId(self.next_id);
         self.next_id += 1;
         let (by, state) = (Arc::clone(by), State::Running);
-        self.copies.push(Copy { id, nexus, by, list_identifier, segments: 0, bytes: 0, state });
+        self.copies.push(CopyRecord {
+            id,
+            nexus,
+            by,
+            list_identifier,
+            segments: 0,
+            bytes: 0,
+            state,
+        });
         Ok(id)
     }
 
@@ -159,7 +167,7 @@ impl CopyResults {
     /// Removes the oldest result of the copy's nexus, of its initiator or of all, whichever has
     /// reached its limit, to make room for the copy at `at`.
     fn make_room(&mut self, at: usize) {
-        let Copy { nexus, by, .. } = &self.copies[at];
+        let CopyRecord { nexus, by, .. } = &self.copies[at];
         let ended = || self.copies.iter().filter(|copy| copy.state != State::Running);
         let mut of_nexus = ended().filter(|copy| copy.nexus == *nexus);
         let displaced = match of_nexus.clone().count() >= RESULTS_MAX {
@@ -185,7 +193,7 @@ impl CopyResults {
     }
 
     /// Removes results. A running copy still counts until it ends, but will leave no result.
-    fn forget(&mut self, which: impl Fn(&Copy) -> bool) {
+    fn forget(&mut self, which: impl Fn(&CopyRecord) -> bool) {
         self.copies.retain(|copy| copy.state == State::Running || !which(copy));
         for copy in self.copies.iter_mut().filter(|copy| which(copy)) {
             copy.list_identifier = None;

@@ -59,9 +59,9 @@ impl BlockUnit {
         self.operations_mut().withdraw();
     }
 
-    /// Sets the progress: `blocks` of `of_blocks` blocks are done, over all passes.
-    pub fn set_operation_progress(&mut self, blocks: u64, of_blocks: u64) {
-        self.operations_mut().set_progress(blocks, of_blocks);
+    /// Sets the progress: `blocks` of `all_blocks` blocks are done, over all passes.
+    pub fn set_operation_progress(&mut self, blocks: u64, all_blocks: u64) {
+        self.operations_mut().set_progress(blocks, all_blocks);
     }
 
     /// Records that all blocks are done and durable: [`persistent_state`](Self::persistent_state)

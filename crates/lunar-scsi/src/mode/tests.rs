@@ -6,15 +6,16 @@ use crate::vpd::tests::options;
 use proptest::prelude::*;
 
 const SIX: SenseRequest = SenseRequest {
-    ten: false,
+    is_ten_byte: false,
     no_block_descriptor: false,
     long_lba: false,
     page_control: 0,
     page: ALL_PAGES,
     subpage: 0,
 };
-const SELECT_6: SelectRequest = SelectRequest { ten: false, page_format: true, save: false };
-const SELECT_10: SelectRequest = SelectRequest { ten: true, ..SELECT_6 };
+const SELECT_6: SelectRequest =
+    SelectRequest { is_ten_byte: false, page_format: true, save: false };
+const SELECT_10: SelectRequest = SelectRequest { is_ten_byte: true, ..SELECT_6 };
 
 fn sense(request: SenseRequest) -> Vec<u8> {
     BlockModes::default().sense(&options(), request).unwrap()
@@ -53,7 +54,7 @@ fn mode_pages_report_one_task_set_per_nexus() {
 
 #[test]
 fn mode_sense_10_bytes() {
-    let ten = SenseRequest { ten: true, page: 0x0a, ..SIX };
+    let ten = SenseRequest { is_ten_byte: true, page: 0x0a, ..SIX };
     let data = sense(ten);
     assert_eq!(data[..8], [0, 26, 0, 0x10, 0, 0, 0, 8]);
     assert_eq!(data[8..16], [0, 0x20, 0, 0, 0, 0, 2, 0]);
@@ -71,7 +72,7 @@ fn large_units() {
     let large = UnitOptions { block_count: 0x1_0000_0000, ..options() };
     let data = BlockModes::default().sense(&large, SIX).unwrap();
     assert_eq!(data[4..12], [0xff, 0xff, 0xff, 0xff, 0, 0, 2, 0]);
-    let long = SenseRequest { ten: true, long_lba: true, ..SIX };
+    let long = SenseRequest { is_ten_byte: true, long_lba: true, ..SIX };
     let data = BlockModes::default().sense(&large, long).unwrap();
     assert_eq!(data[8..16], [0, 0, 0, 1, 0, 0, 0, 0]);
 }
@@ -146,11 +147,11 @@ fn descriptor_sense_and_write_protect() {
 /// Goal: MODE SELECT accepts the output of MODE SENSE. Method: all forms, all pages, sent back.
 #[test]
 fn sensed_mode_pages_can_be_selected() {
-    for (ten, long_lba, no_block_descriptor) in
+    for (is_ten_byte, long_lba, no_block_descriptor) in
         [(false, false, false), (false, false, true), (true, true, false), (true, false, true)]
     {
-        let data = sense(SenseRequest { ten, long_lba, no_block_descriptor, ..SIX });
-        let request = SelectRequest { ten, ..SELECT_6 };
+        let data = sense(SenseRequest { is_ten_byte, long_lba, no_block_descriptor, ..SIX });
+        let request = SelectRequest { is_ten_byte, ..SELECT_6 };
         let mut mode = BlockModes::default();
         assert_eq!(mode.select(&options(), request, &data), Ok(false));
     }
@@ -258,11 +259,11 @@ proptest! {
     /// Method: random bytes, also after a valid header with a valid page code.
     #[test]
     fn any_list_is_handled(
-        ten in any::<bool>(), code in prop::sample::select(vec![1_u8, 8, 10, 0x1c]),
+        is_ten_byte in any::<bool>(), code in prop::sample::select(vec![1_u8, 8, 10, 0x1c]),
         bytes in prop::collection::vec(any::<u8>(), 0..80),
     ) {
-        let request = SelectRequest { ten, ..SELECT_6 };
-        let mut list = vec![0; if ten { 8 } else { 4 }];
+        let request = SelectRequest { is_ten_byte, ..SELECT_6 };
+        let mut list = vec![0; if is_ten_byte { 8 } else { 4 }];
         list.extend_from_slice(&[code, if code == 8 { 18 } else { 10 }]);
         list.extend_from_slice(&bytes);
         for list in [&bytes, &list] {
@@ -277,13 +278,23 @@ proptest! {
     /// Goal: any MODE SENSE is answered or refused, and the answer contains its own length.
     #[test]
     fn any_mode_sense_reports_its_own_length(
-        ten in any::<bool>(), no_block_descriptor in any::<bool>(), long_lba in any::<bool>(),
-        page_control in any::<u8>(), page in any::<u8>(), subpage in any::<u8>(),
+        is_ten_byte in any::<bool>(), no_block_descriptor in any::<bool>(),
+        long_lba in any::<bool>(), page_control in any::<u8>(), page in any::<u8>(),
+        subpage in any::<u8>(),
     ) {
-        let request =
-            SenseRequest { ten, no_block_descriptor, long_lba, page_control, page, subpage };
+        let request = SenseRequest {
+            is_ten_byte,
+            no_block_descriptor,
+            long_lba,
+            page_control,
+            page,
+            subpage,
+        };
         if let Ok(data) = BlockModes::default().sense(&options(), request) {
-            let length = if ten { usize::from(data[1]) + 2 } else { usize::from(data[0]) + 1 };
+            let length = match is_ten_byte {
+                true => usize::from(data[1]) + 2,
+                false => usize::from(data[0]) + 1,
+            };
             prop_assert_eq!(length, data.len());
         }
     }

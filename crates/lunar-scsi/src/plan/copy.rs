@@ -47,11 +47,14 @@ pub(crate) fn failure(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
     results(request, |list_identifier| unit.copies().failure(request.nexus, list_identifier))
 }
 
-/// Builds the plan from the data that `of` returns for a list identifier; `None` if the identifier
-/// is not known.
-fn results(request: &Request<'_>, of: impl FnOnce(u8) -> Option<Vec<u8>>) -> Result<Plan, Refusal> {
+/// Builds the plan from the data that `data_of` returns for a list identifier; `None` if the
+/// identifier is not known.
+fn results(
+    request: &Request<'_>,
+    data_of: impl FnOnce(u8) -> Option<Vec<u8>>,
+) -> Result<Plan, Refusal> {
     let raw = ReceiveCopyResults::decode(&first(request.cdb));
     // "If the list identifier … is not known": SPC-3 §6.17.2, §6.17.5.
-    let reply = of(raw.list_identifier).ok_or(Sense::invalid_field_in_cdb(2, None))?;
+    let reply = data_of(raw.list_identifier).ok_or(Sense::invalid_field_in_cdb(2, None))?;
     Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
 }

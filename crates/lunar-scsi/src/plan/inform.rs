@@ -107,7 +107,7 @@ pub(crate) fn inquiry<U: DeviceServer>(
     if let (AccessState::UNAVAILABLE, Some(peripheral)) = (state, reply.first_mut()) {
         *peripheral |= NOT_CONNECTED;
     }
-    if let (false, Some(groups)) = (parameters.vital, reply.get_mut(5))
+    if let (false, Some(groups)) = (parameters.is_vpd, reply.get_mut(5))
         && !unit.primary().rights(request.nexus).administers_unit
     {
         *groups &= !EXPLICIT_TPGS;
@@ -122,7 +122,7 @@ pub(crate) fn inquiry_without_unit(
     cdb: &[u8],
 ) -> Result<Vec<u8>, Sense> {
     let parameters = inquiry_request(cdb);
-    if parameters.vital || parameters.page != 0 {
+    if parameters.is_vpd || parameters.page != 0 {
         return Err(Sense::invalid_field_in_cdb(2, None));
     }
     let mut reply = inquiry::standard_of_no_unit(context.protocol_level);
@@ -136,7 +136,7 @@ fn inquiry_request(cdb: &[u8]) -> inquiry::InquiryRequest {
     const EVPD: u8 = 0x01;
     let raw = Inquiry::decode(&first(cdb));
     inquiry::InquiryRequest {
-        vital: raw.flags & EVPD != 0,
+        is_vpd: raw.flags & EVPD != 0,
         page: raw.page,
         allocation_bytes: raw.allocation_bytes,
     }

@@ -30,7 +30,7 @@ pub(crate) fn mode_sense_10<U: DeviceServer>(
 
 fn sense<U: DeviceServer>(
     unit: &U,
-    ten: bool,
+    is_ten_byte: bool,
     flags: u8,
     page: u8,
     subpage: u8,
@@ -39,9 +39,9 @@ fn sense<U: DeviceServer>(
     const LLBAA: u8 = 0x10;
     const DBD: u8 = 0x08;
     let page_request = SenseRequest {
-        ten,
+        is_ten_byte,
         no_block_descriptor: flags & DBD != 0,
-        long_lba: ten && flags & LLBAA != 0,
+        long_lba: is_ten_byte && flags & LLBAA != 0,
         page_control: page >> 6,
         page: page & 0x3f,
         subpage,
@@ -122,8 +122,8 @@ fn select_list<U: DeviceServer>(
     Ok(PrimaryPlan::Reply(Vec::new()).into())
 }
 
-fn select_request(ten: bool, flags: u8) -> SelectRequest {
+fn select_request(is_ten_byte: bool, flags: u8) -> SelectRequest {
     const PF: u8 = 0x10;
     const SP: u8 = 0x01;
-    SelectRequest { ten, page_format: flags & PF != 0, save: flags & SP != 0 }
+    SelectRequest { is_ten_byte, page_format: flags & PF != 0, save: flags & SP != 0 }
 }

@@ -242,7 +242,7 @@ proptest! {
     /// command's fields: no plan is made for a command that would be refused, and a conflict in the
     /// second check is one in the first.
     #[test]
-    fn judging_again_is_judging(
+    fn both_checks_have_the_same_result(
         steps in prop::collection::vec(steps(), 0..30), index in 0..COMMANDS.len(),
     ) {
         let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 64 });

@@ -92,14 +92,14 @@ fn every_command_by_its_row() {
                 out(&mut rig, A, 0, 0, [0, 0xa]);
                 out(&mut rig, A, 1, kind, [0xa, 0]);
                 let [stranger, registrant] = allowed(row, kind);
-                let judge = |rig: &mut Rig, nexus, allowed: bool, who| {
+                let check_conflict = |rig: &mut Rig, nexus, allowed: bool, who| {
                     let conflicts = rig.run(nexus, &cdb) == Err(Refusal::ReservationConflict);
                     assert_eq!(conflicts, !allowed, "{} of {who}, type {kind}", command.name);
                 };
-                judge(&mut rig, B, stranger, "a stranger");
+                check_conflict(&mut rig, B, stranger, "a stranger");
                 out(&mut rig, B, 0, 0, [0, 0xb]);
-                judge(&mut rig, B, registrant, "a registrant");
-                judge(&mut rig, A, true, "the holder");
+                check_conflict(&mut rig, B, registrant, "a registrant");
+                check_conflict(&mut rig, A, true, "the holder");
             }
         }
     }

@@ -205,9 +205,10 @@ fn empty_and_endless_lists() {
 fn descriptor_counts_are_limited_as_reported() {
     let cscds = |count: u16| vec![cscd([7; 16], 512); count.into()];
     let segments = |count: u16| vec![segment(0, 0, 1, 0, 8); count.into()];
-    let most = read(&list(&cscds(CSCD_DESCRIPTORS_MAX), &segments(SEGMENT_DESCRIPTORS_MAX)));
-    check(&most);
-    assert_eq!(most.segments.len(), usize::from(SEGMENT_DESCRIPTORS_MAX));
+    let longest_list =
+        read(&list(&cscds(CSCD_DESCRIPTORS_MAX), &segments(SEGMENT_DESCRIPTORS_MAX)));
+    check(&longest_list);
+    assert_eq!(longest_list.segments.len(), usize::from(SEGMENT_DESCRIPTORS_MAX));
     let sense = refused(&list(&cscds(CSCD_DESCRIPTORS_MAX + 1), &segments(1)));
     assert_eq!(sense, pointing(Sense::TOO_MANY_TARGET_DESCRIPTORS, 2));
     let sense = refused(&list(&cscds(1), &segments(SEGMENT_DESCRIPTORS_MAX + 1)));
@@ -263,7 +264,7 @@ fn fields_of_descriptors_are_checked() {
     assert_eq!(read(&bytes), read(&example()));
 }
 
-fn judged(bytes: &[u8], from: &UnitOptions, to: &UnitOptions) -> Result<Move, Sense> {
+fn planned_move(bytes: &[u8], from: &UnitOptions, to: &UnitOptions) -> Result<Move, Sense> {
     read(bytes).plan_move(0, from, to).unwrap()
 }
 
@@ -273,14 +274,14 @@ fn large() -> UnitOptions {
 
 #[test]
 fn segments_become_moves() {
-    let found = judged(&example(), &options(), &options()).unwrap();
+    let found = planned_move(&example(), &options(), &options()).unwrap();
     let (source, destination) =
         (LbaRange { lba: 100, count: 16 }, LbaRange { lba: 200, count: 16 });
     assert_eq!(found, Move { source, destination, bytes: 8192 });
     // Up to the very end, and an empty range right behind it.
     let ends = |blocks, from, to| list(&[cscd([7; 16], 512)], &[segment(0, 0, blocks, from, to)]);
-    assert!(judged(&ends(1, COUNT - 1, 0), &options(), &options()).is_ok());
-    assert!(judged(&ends(0, COUNT, COUNT), &options(), &options()).is_ok());
+    assert!(planned_move(&ends(1, COUNT - 1, 0), &options(), &options()).is_ok());
+    assert!(planned_move(&ends(0, COUNT, COUNT), &options(), &options()).is_ok());
 }
 
 #[test]
@@ -319,22 +320,22 @@ fn segments_between_block_lengths() {
         list(&[cscd([7; 16], 512), to], &[segment])
     };
     let small = options();
-    let found = judged(&bytes(16, 0, 0), &small, &large()).unwrap();
+    let found = planned_move(&bytes(16, 0, 0), &small, &large()).unwrap();
     assert_eq!(found.source, LbaRange { lba: 96, count: 16 });
     assert_eq!(found.destination, LbaRange { lba: 7, count: 2 });
-    let found = judged(&bytes(3, 2, 0), &small, &large()).unwrap(); // DC: of the destination
+    let found = planned_move(&bytes(3, 2, 0), &small, &large()).unwrap(); // DC: of the destination
     assert_eq!((found.source.count, found.destination.count), (24, 3));
-    let sense = judged(&bytes(15, 0, 0), &small, &large()).unwrap_err();
+    let sense = planned_move(&bytes(15, 0, 0), &small, &large()).unwrap_err();
     let fault = CopyFault { segment: 0, reported: None };
     let inexact = pointing(Sense::UNEXPECTED_INEXACT_SEGMENT, 80 + 10).with_copy(fault);
     assert_eq!(sense, inexact);
     let invalid = Sense::invalid_field_in_parameter_list;
-    assert_eq!(judged(&bytes(15, 1, 0), &small, &large()), Err(invalid(81, Some(0))));
-    assert_eq!(judged(&bytes(15, 0, 4), &small, &large()), Err(invalid(48 + 28, Some(2))));
-    assert!(judged(&bytes(16, 1, 4), &small, &large()).is_ok(), "nothing is left over");
+    assert_eq!(planned_move(&bytes(15, 1, 0), &small, &large()), Err(invalid(81, Some(0))));
+    assert_eq!(planned_move(&bytes(15, 0, 4), &small, &large()), Err(invalid(48 + 28, Some(2))));
+    assert!(planned_move(&bytes(16, 1, 4), &small, &large()).is_ok(), "nothing is left over");
     // The block length must be the unit's.
-    assert_eq!(judged(&bytes(16, 0, 0), &large(), &large()), Err(invalid(16 + 29, None)));
-    assert_eq!(judged(&bytes(16, 0, 0), &small, &small), Err(invalid(48 + 29, None)));
+    assert_eq!(planned_move(&bytes(16, 0, 0), &large(), &large()), Err(invalid(16 + 29, None)));
+    assert_eq!(planned_move(&bytes(16, 0, 0), &small, &small), Err(invalid(48 + 29, None)));
 }
 
 #[test]

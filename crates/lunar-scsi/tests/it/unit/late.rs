@@ -288,8 +288,9 @@ fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     // Initiators whose nexus was lost are informed of an operation that they may have missed; a
     // nexus that stayed attached also of one that began between two of its sessions.
     let is_of_operation = |code: &u16| *code == Attention::MEDIUM_MAY_HAVE_CHANGED.0;
-    let are_implied =
-        |of: &[u16], by: &[u16]| of.iter().all(|code| is_of_operation(code) || implies(by, code));
+    let are_implied = |codes: &[u16], by: &[u16]| {
+        codes.iter().all(|code| is_of_operation(code) || implies(by, code))
+    };
     are_implied(late, early) && are_implied(early, late)
 }
 

@@ -36,7 +36,7 @@ fn luns_by_selection() {
     }
 }
 
-/// Fault: a short REPORT LUNS was built as long as the list and then truncated; beside such
+/// Fault: a short REPORT LUNS was built as long as the list and then truncated; alongside such
 /// commands of 16 hosts for 2,000 LUNs, the request rate of another host fell to 2 %.
 #[test]
 fn a_truncated_list_of_luns_is_built_short() {

@@ -87,9 +87,9 @@ fn the_table_says_which_commands_are_denied() {
 const TST_GLTSD: u8 = 0x22;
 
 /// MODE SELECT (6) or (10) of a control mode page with these bytes 2 and 4.
-fn select(ten: bool, byte_2: u8, byte_4: u8) -> (Vec<u8>, Vec<u8>) {
+fn select(is_ten_byte: bool, byte_2: u8, byte_4: u8) -> (Vec<u8>, Vec<u8>) {
     let page = [0x0a, 10, byte_2, 0x10, byte_4, 0, 0, 0, 0, 0, 0, 0];
-    match ten {
+    match is_ten_byte {
         false => (vec![0x15, 0x10, 0, 0, 16, 0], [&[0; 4][..], &page].concat()),
         true => (vec![0x55, 0x10, 0, 0, 0, 0, 0, 0, 20, 0], [&[0; 8][..], &page].concat()),
     }
@@ -102,25 +102,25 @@ fn mode_parameters_are_changed_by_administrators() {
     const D_SENSE: u8 = 0x04;
     const SWP: u8 = 0x08;
     const SENSE: [u8; 6] = [0x1a, 0x08, 0x0a, 0, 255, 0];
-    for ten in [false, true] {
+    for is_ten_byte in [false, true] {
         let mut rig = rig();
         let before = rig.reply(&SENSE);
         for (byte_2, byte_4) in
             [(TST_GLTSD, SWP), (TST_GLTSD | D_SENSE, 0), (TST_GLTSD | D_SENSE, SWP)]
         {
-            let (cdb, list) = select(ten, byte_2, byte_4);
+            let (cdb, list) = select(is_ten_byte, byte_2, byte_4);
             assert_eq!(rig.send_from(B, &cdb, &list), Err(DENIED.into()));
             assert_eq!(rig.reply(&SENSE), before);
         }
-        let (cdb, list) = select(ten, TST_GLTSD, 0);
+        let (cdb, list) = select(is_ten_byte, TST_GLTSD, 0);
         assert_eq!(rig.send_from(B, &cdb, &list), GOOD, "without a change");
-        let (cdb, list) = select(ten, TST_GLTSD, SWP);
+        let (cdb, list) = select(is_ten_byte, TST_GLTSD, SWP);
         assert_eq!(rig.send_from(A, &cdb, &list), GOOD);
         assert_eq!(rig.refusal(B, &READY), Sense::MODE_PARAMETERS_CHANGED);
         assert_eq!(rig.send_from(B, &cdb, &list), GOOD, "without a change of the current value");
-        let (cdb, list) = select(ten, TST_GLTSD, 0);
+        let (cdb, list) = select(is_ten_byte, TST_GLTSD, 0);
         assert_eq!(rig.send_from(B, &cdb, &list), Err(DENIED.into()), "B cannot clear SWP either");
-        let (cdb, mut list) = select(ten, TST_GLTSD, SWP);
+        let (cdb, mut list) = select(is_ten_byte, TST_GLTSD, SWP);
         *list.last_mut().unwrap() = 1;
         let sense = rig.send_from(B, &cdb, &list);
         assert_ne!(sense, Err(DENIED.into()), "an invalid list is refused as invalid");
@@ -161,14 +161,14 @@ fn reports_are_for_the_nexus_that_asks() {
 #[test]
 fn inquiry_offers_no_groups_that_may_not_be_set() {
     let mut rig = rig();
-    for (page, vital) in [(0, 0), (0x00, 1), (0x83, 1), (0xb1, 1)] {
-        let cdb = [0x12, vital, page, 0, 255, 0];
+    for (page, evpd) in [(0, 0), (0x00, 1), (0x83, 1), (0xb1, 1)] {
+        let cdb = [0x12, evpd, page, 0, 255, 0];
         let mut expected = rig.reply(&cdb);
-        if vital == 0 {
+        if evpd == 0 {
             assert_eq!(expected[5], 0x38);
             expected[5] = 0x18;
         }
-        assert_eq!(rig.run(B, &cdb), Ok(Plan::Reply(expected)), "{vital} {page:02x}");
+        assert_eq!(rig.run(B, &cdb), Ok(Plan::Reply(expected)), "{evpd} {page:02x}");
     }
     assert_eq!(rig.run(B, &[0x12, 0, 0, 0, 5, 0]).map(|_| ()), Ok(()), "cut before it");
 }
