@@ -122,7 +122,8 @@ fn first_labels(spec: PoolSpec, members: &[MemberDevice]) -> Result<Vec<Label>, 
         vacant: MemberSet::default(),
     };
     let labels: Vec<Label> = (0..count).zip(data_blocks).map(|(at, n)| label(at, n)).collect();
-    let fits = labels.iter().zip(members).all(|(label, of)| label.check(of.layout()).is_ok());
+    let fits =
+        labels.iter().zip(members).all(|(label, member)| label.check(member.layout()).is_ok());
     if fits { Ok(labels) } else { Err(PoolError::TooLarge) }
 }
 
@@ -132,15 +133,15 @@ fn sizes(spec: PoolSpec, members: &[MemberDevice]) -> Result<(Vec<u64>, u64), Po
     let room = |member: &MemberDevice| member.layout().data_blocks_max();
     let physical = |member: &MemberDevice| member.device().geometry().physical_block_bytes;
     let physical_block_bytes = members.iter().map(physical).max().unwrap_or(block_bytes);
-    let least = members.iter().map(room).min().unwrap_or(0);
+    let smallest_blocks = members.iter().map(room).min().unwrap_or(0);
     let too_small = |member: &MemberDevice, data_blocks: u64| PoolError::TooSmall {
         device: member.name().to_owned(),
         need_blocks: member.layout().member_blocks(data_blocks),
     };
     match spec {
         PoolSpec::Mirror { .. } => {
-            let least = least.min(i64::MAX as u64 / u64::from(block_bytes));
-            Ok((vec![least; members.len()], region_blocks(block_bytes, least)))
+            let smallest_blocks = smallest_blocks.min(i64::MAX as u64 / u64::from(block_bytes));
+            Ok((vec![smallest_blocks; members.len()], region_blocks(block_bytes, smallest_blocks)))
         }
         PoolSpec::Stripe { unit_bytes } => {
             let fits = unit_bytes <= STRIPE_UNIT_BYTES_MAX
@@ -150,8 +151,8 @@ fn sizes(spec: PoolSpec, members: &[MemberDevice]) -> Result<(Vec<u64>, u64), Po
                 return Err(PoolError::Unit { unit_bytes, physical_block_bytes });
             }
             let unit_blocks = u64::from(unit_bytes / block_bytes);
-            let most = i64::MAX as u64 / u64::from(block_bytes) / members.len() as u64;
-            let data_blocks = least.min(most) / unit_blocks * unit_blocks;
+            let data_blocks_max = i64::MAX as u64 / u64::from(block_bytes) / members.len() as u64;
+            let data_blocks = smallest_blocks.min(data_blocks_max) / unit_blocks * unit_blocks;
             let small = members.iter().find(|member| room(member) < unit_blocks);
             match small {
                 Some(member) => Err(too_small(member, unit_blocks)),

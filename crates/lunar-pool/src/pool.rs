@@ -248,7 +248,7 @@ impl Pool {
         self.mirror("remove a member")?.remove(slot).await
     }
 
-    /// Reads all current members of a mirror and compares them, piece by piece beside the users.
+    /// Reads all current members of a mirror and compares them, piece by piece alongside the users.
     /// Blocks that a member cannot read are written to it again from another one. Blocks that
     /// differ are made equal: to the content that most of at least three members have, else to that
     /// of the first current member, as after a power cut.

@@ -76,7 +76,7 @@ impl RegionSet {
     }
 
     /// Adds all regions of `other`, which belongs to the same mirror.
-    pub fn unite(&mut self, other: &Self) {
+    pub fn insert_all(&mut self, other: &Self) {
         for (word, more) in self.words.iter_mut().zip(&other.words) {
             *word |= more;
         }
@@ -170,7 +170,7 @@ mod tests {
             rest.subtract(&set);
             prop_assert_eq!(rest.len() + set.len(), regions);
             prop_assert_eq!(set.is_subset(&rest), set.is_empty());
-            rest.unite(&set);
+            rest.insert_all(&set);
             prop_assert_eq!(rest, RegionSet::full(regions));
             prop_assert!(!set.contains(regions + 64));
         }

@@ -172,11 +172,12 @@ mod tests {
     }
 
     /// Returns the member and the member's block of every block, by counting.
-    fn by_counting(map: &BlockMap) -> Vec<(usize, u64)> {
+    fn blocks_by_counting(map: &BlockMap) -> Vec<(usize, u64)> {
         match map {
             BlockMap::Concat { starts } => {
-                let of = |at: usize| (0..starts[at + 1] - starts[at]).map(move |block| (at, block));
-                (0..starts.len() - 1).flat_map(of).collect()
+                let blocks_of =
+                    |at: usize| (0..starts[at + 1] - starts[at]).map(move |block| (at, block));
+                (0..starts.len() - 1).flat_map(blocks_of).collect()
             }
             BlockMap::Stripe { members, unit_blocks, data_blocks } => {
                 let mut used = vec![0u64; *members as usize];
@@ -197,11 +198,11 @@ mod tests {
         /// Goal: runs, parts and ends are those of a map by counting, for every range.
         #[test]
         fn maps_like_counting(map in maps(), lba: u64, count: u64) {
-            let want = by_counting(&map);
-            prop_assert_eq!(map.block_count(), want.len() as u64);
+            let expected = blocks_by_counting(&map);
+            prop_assert_eq!(map.block_count(), expected.len() as u64);
             let lba = lba % (map.block_count() + 1);
             let range = BlockRange::new(lba, count % (map.block_count() - lba + 1));
-            let blocks = &want[range.lba as usize..][..range.count as usize];
+            let blocks = &expected[range.lba as usize..][..range.count as usize];
             let mut found = Vec::new();
             for run in map.runs(range) {
                 prop_assert_eq!(run.range.lba, range.lba + found.len() as u64);
@@ -213,16 +214,16 @@ mod tests {
             prop_assert_eq!(only.is_some(), map.runs(range).count() == 1);
             for member in 0..map.members() {
                 let part = map.member_range(member, range);
-                let lbas = blocks.iter().filter(|(of, _)| *of == member).map(|(_, lba)| *lba);
+                let lbas = blocks.iter().filter(|(owner, _)| *owner == member).map(|(_, lba)| *lba);
                 prop_assert_eq!(lbas.collect::<Vec<_>>(),
                     (part.lba..part.lba + part.count).collect::<Vec<_>>());
                 for member_end in part.lba..=part.lba + part.count {
                     let end = map.pool_end(member, member_end, range.lba);
-                    let before = want[range.lba as usize..end as usize].iter()
-                        .all(|(of, lba)| *of != member || *lba < member_end);
+                    let before = expected[range.lba as usize..end as usize].iter()
+                        .all(|(owner, lba)| *owner != member || *lba < member_end);
                     prop_assert!(before, "{member} {member_end} {end}");
                     prop_assert!(end == map.block_count() || end == range.lba
-                        || want[end as usize] == (member, member_end));
+                        || expected[end as usize] == (member, member_end));
                 }
             }
         }

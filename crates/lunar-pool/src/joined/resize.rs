@@ -126,11 +126,11 @@ impl LabelledDevice {
             return sparse.write_zeroes(on_device, true, false).await;
         }
         let block_bytes = self.joined.block_bytes() as u64;
-        let most = PIECE_BYTES / block_bytes;
+        let piece_blocks = PIECE_BYTES / block_bytes;
         let zeroes = Bytes::from(vec![0; PIECE_BYTES as usize]);
         let end = on_device.lba + on_device.count;
-        for lba in (on_device.lba..end).step_by(most as usize) {
-            let count = most.min(end - lba);
+        for lba in (on_device.lba..end).step_by(piece_blocks as usize) {
+            let count = piece_blocks.min(end - lba);
             let data = zeroes.slice(..(count * block_bytes) as usize);
             device.write(BlockRange::new(lba, count), data, false).await?;
         }

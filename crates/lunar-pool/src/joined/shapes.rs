@@ -49,20 +49,20 @@ impl JoinedShape {
         let block_bytes = first.device.geometry().block_bytes;
         let mut count = 0u64;
         for DeviceExtent { device, blocks } in extents {
-            let of = device.geometry();
-            if of.block_bytes != block_bytes {
+            let geometry = device.geometry();
+            if geometry.block_bytes != block_bytes {
                 return refuse(format!(
                     "the blocks of {} have {} bytes, and those of {} {block_bytes}",
                     device.name(),
-                    of.block_bytes,
+                    geometry.block_bytes,
                     first.device.name()
                 ));
             }
-            if blocks.count == 0 || of.byte_range(*blocks).is_none() {
+            if blocks.count == 0 || geometry.byte_range(*blocks).is_none() {
                 return refuse(format!(
                     "{} has {} blocks, and the extent has {} blocks from block {} on",
                     device.name(),
-                    of.block_count,
+                    geometry.block_count,
                     blocks.count,
                     blocks.lba
                 ));
@@ -132,9 +132,10 @@ impl JoinedShape {
         let next = Self::new(name, &extents, self.order())?;
         // A loss of a device that stays is counted in both shapes, whenever it occurs.
         let gone = self.devices.iter().filter(|device| !next.has_device(device));
-        let of_gone: u64 = gone.filter_map(|device| device.cache_losses()).sum();
-        let of_new = if self.has_device(&to.device) { 0 } else { losses };
-        let former_losses = self.former_losses.wrapping_add(of_gone).wrapping_sub(of_new);
+        let losses_of_gone: u64 = gone.filter_map(|device| device.cache_losses()).sum();
+        let losses_of_new = if self.has_device(&to.device) { 0 } else { losses };
+        let former_losses =
+            self.former_losses.wrapping_add(losses_of_gone).wrapping_sub(losses_of_new);
         Ok(Self { geometry: self.geometry, former_losses, ..next })
     }
 
@@ -166,8 +167,8 @@ impl JoinedShape {
         // Users rely on all but the number of blocks.
         let geometry = Geometry { block_count: next.geometry.block_count, ..self.geometry };
         let new = next.devices.iter().filter(|device| !self.has_device(device));
-        let of_new: u64 = new.filter_map(|device| device.cache_losses()).sum();
-        let former_losses = self.former_losses.wrapping_sub(of_new);
+        let losses_of_new: u64 = new.filter_map(|device| device.cache_losses()).sum();
+        let former_losses = self.former_losses.wrapping_sub(losses_of_new);
         Ok(Self { geometry, former_losses, ..next })
     }
 
@@ -275,8 +276,8 @@ fn geometry(
     block_bytes: u32,
     extents: &[DeviceExtent],
 ) -> Result<Geometry, Error> {
-    let of = |extent: &DeviceExtent| extent.device.geometry();
-    let longest = extents.iter().map(|extent| of(extent).physical_block_bytes).max();
+    let geometry_of = |extent: &DeviceExtent| extent.device.geometry();
+    let longest = extents.iter().map(|extent| geometry_of(extent).physical_block_bytes).max();
     let longest = longest.unwrap_or(block_bytes).min(PHYSICAL_BLOCK_BYTES_MAX);
     // Power of two that divides the first block of every unit and extent, here and on its device.
     let firsts = extents.iter().map(|extent| extent.blocks.lba);
@@ -297,8 +298,9 @@ fn geometry(
             unit_blocks.saturating_mul(*members).saturating_mul(u64::from(block_bytes))
         }
         BlockMap::Concat { .. } => {
-            let first = of(&extents[0]).optimal_transfer_bytes;
-            let same = extents.iter().all(|extent| of(extent).optimal_transfer_bytes == first);
+            let first = geometry_of(&extents[0]).optimal_transfer_bytes;
+            let same =
+                extents.iter().all(|extent| geometry_of(extent).optimal_transfer_bytes == first);
             u64::from(if same { first } else { OPTIMAL_TRANSFER_BYTES })
         }
     };

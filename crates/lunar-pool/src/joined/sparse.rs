@@ -99,8 +99,9 @@ impl JoinedDevice {
             let cleared = sparse.clear_piece(vec![part], clear, durable);
             return Ok(first.lba + (cleared.await.map_err(failed)? - part.lba));
         }
-        let most = CLEAR_BYTES_MAX / u64::from(shape.geometry().block_bytes);
-        let piece = BlockRange::new(first.lba, first.count.min(most - first.lba % most));
+        let piece_blocks = CLEAR_BYTES_MAX / u64::from(shape.geometry().block_bytes);
+        let piece =
+            BlockRange::new(first.lba, first.count.min(piece_blocks - first.lba % piece_blocks));
         match clear {
             Clear::Unmap => self.unmap(piece, durable).await?,
             Clear::Zero { may_unmap } => self.write_zeroes(piece, may_unmap, durable).await?,

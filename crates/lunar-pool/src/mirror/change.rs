@@ -100,8 +100,9 @@ impl Mirror {
         let length = self.clears.of(deallocates);
         let block_bytes = u64::from(self.geometry().block_bytes);
         // Pieces end at multiples of their length: what a member deallocates as a whole is not cut.
-        let most = length.bytes() / block_bytes;
-        let piece = BlockRange::new(range.lba, range.count.min(most - range.lba % most));
+        let piece_blocks = length.bytes() / block_bytes;
+        let piece =
+            BlockRange::new(range.lba, range.count.min(piece_blocks - range.lba % piece_blocks));
         let sent = Mutex::new(Instant::now());
         let done = self.change_with(piece, Targets::All, |member| {
             *sent.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();

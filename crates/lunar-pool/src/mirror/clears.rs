@@ -61,8 +61,8 @@ impl ClearLength {
             return; // a short piece says nothing about longer ones
         }
         let fitting = u128::from(piece_bytes) * limit.as_nanos() / took.as_nanos().max(1);
-        let most = self.bytes_max.min(2 * piece_bytes).max(PIECE_BYTES_MIN);
-        let next = u64::try_from(fitting).unwrap_or(most).clamp(PIECE_BYTES_MIN, most);
+        let bytes_max = self.bytes_max.min(2 * piece_bytes).max(PIECE_BYTES_MIN);
+        let next = u64::try_from(fitting).unwrap_or(bytes_max).clamp(PIECE_BYTES_MIN, bytes_max);
         self.bytes.store(1 << next.ilog2(), SeqCst);
     }
 }

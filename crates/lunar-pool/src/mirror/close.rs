@@ -31,7 +31,7 @@ impl Mirror {
                 if roster.is_unrecorded || self.failures_pending.load(SeqCst) > 0 {
                     troubles.push("a member missed a change and could not be left out".into());
                 } else if !self.is_read_only {
-                    let failed = self.settle().await;
+                    let failed = self.flush_and_remove_marks().await;
                     troubles.extend(failed.iter().map(|failed| {
                         format!(
                             "the last flush failed: {}: {}",
@@ -58,7 +58,7 @@ impl Mirror {
 
     /// Makes all changes durable, and removes all marks except those of regions to be copied.
     /// Returns the members that failed; then the marks stay.
-    async fn settle(&self) -> Vec<FailedMember> {
+    async fn flush_and_remove_marks(&self) -> Vec<FailedMember> {
         // Changes that were not flushed are marked.
         if self.intents.on_members().is_empty() {
             return Vec::new();
@@ -74,7 +74,7 @@ impl Mirror {
         }
         if failed.is_empty() {
             let is_same = |region| self.is_same(region);
-            failed = self.intents.settle(interval, is_same, &current).await;
+            failed = self.intents.end_last_flush(interval, is_same, &current).await;
         }
         failed
     }
@@ -99,9 +99,9 @@ impl Mirror {
         let slots = rest.iter().map(|member| member.slot).collect();
         roster.label = roster.label.next(slots, id);
         let work = rest.iter().map(|member| {
-            let (label, of) = (roster.label.at(member.slot), Arc::clone(member));
+            let (label, cloned) = (roster.label.at(member.slot), Arc::clone(member));
             let buffers = self.buffers();
-            let work = async move { of.device.write_label(&label, &buffers).await };
+            let work = async move { cloned.device.write_label(&label, &buffers).await };
             (Arc::clone(member), member.tracked(work))
         });
         run(self.options.member_wait, LimitFrom::Begin, work).await.is_empty()

@@ -96,8 +96,8 @@ impl Mirror {
             tracing::warn!("{}: the label of {name} is not cleared: {why}", self.name);
             return;
         }
-        let of = Arc::clone(old);
-        let clear = old.tracked(async move { of.device.clear_labels().await });
+        let cloned = Arc::clone(old);
+        let clear = old.tracked(async move { cloned.device.clear_labels().await });
         if let Err(failure) = run_one(self.options.member_wait, old, clear).await {
             tracing::warn!("{}: the label of {name} is not cleared: {failure}", self.name);
         }

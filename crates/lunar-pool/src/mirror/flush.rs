@@ -84,7 +84,7 @@ async fn remove_marks(weak: Weak<Mirror>) {
         if let Err(error) = mirror.remove_old_marks().await {
             tracing::warn!("{}: marks could not be removed: {error}", mirror.name);
         }
-        if mirror.intents.ends_removing() {
+        if mirror.intents.end_removing_if_none_settled() {
             return;
         }
     }

@@ -124,7 +124,7 @@ impl IntentLog {
     pub(super) fn begin(&self, range: BlockRange) -> bool {
         let (first, last) = self.span(range);
         let mut state = self.state();
-        state.open_all(first, last);
+        state.count_open(first, last);
         state.all_marked(first, last)
     }
 
@@ -156,7 +156,7 @@ impl IntentLog {
         };
         let failed = self.write(&mut sequence, &next, current, LimitFrom::Success).await;
         if failed.is_empty() {
-            self.state().durable.unite(&next);
+            self.state().durable.insert_all(&next);
         }
         failed
     }
@@ -192,13 +192,13 @@ impl IntentLog {
     pub(super) fn flushed(&self, interval: FlushInterval, is_same: impl Fn(u32) -> bool) -> bool {
         let mut state = self.state();
         state.covered = state.covered.max(interval.0);
-        state.settle(is_same);
+        state.settle_marks(is_same);
         !state.settled.is_empty() && !std::mem::replace(&mut state.is_removing, true)
     }
 
     /// Ends the last flush, and removes all marks that it settles. Returns the members to which the
     /// page could not be written.
-    pub(super) async fn settle(
+    pub(super) async fn end_last_flush(
         &self,
         interval: FlushInterval,
         is_same: impl Fn(u32) -> bool,
@@ -233,7 +233,7 @@ impl IntentLog {
     }
 
     /// True if no mark is settled: then the task that removes them ends.
-    pub(super) fn ends_removing(&self) -> bool {
+    pub(super) fn end_removing_if_none_settled(&self) -> bool {
         let mut state = self.state();
         state.is_removing = !state.settled.is_empty();
         !state.is_removing
@@ -366,7 +366,7 @@ impl LogState {
         marked
     }
 
-    fn open_all(&mut self, first: u32, last: u32) {
+    fn count_open(&mut self, first: u32, last: u32) {
         for region in first..=last {
             self.open[region as usize] += 1;
             self.settled.remove(region);
@@ -380,7 +380,7 @@ impl LogState {
     }
 
     /// Settles the marks of flushed regions in which `is_same` says that all members are equal.
-    fn settle(&mut self, is_same: impl Fn(u32) -> bool) {
+    fn settle_marks(&mut self, is_same: impl Fn(u32) -> bool) {
         let is_settled = |region: &u32| self.is_flushed(*region) && is_same(*region);
         let settled: Vec<u32> = self.marked().iter().filter(is_settled).collect();
         settled.into_iter().for_each(|region| self.settled.insert(region));
@@ -412,8 +412,8 @@ struct EncodedPage {
 }
 
 fn write_page(member: &Arc<MirrorMember>, page: &EncodedPage) -> super::bounded::MemberWork {
-    let (sequence, bytes, of) = (page.sequence, page.bytes.clone(), Arc::clone(member));
-    let write = async move { of.device.write_intent(sequence, bytes).await };
+    let (sequence, bytes, cloned) = (page.sequence, page.bytes.clone(), Arc::clone(member));
+    let write = async move { cloned.device.write_intent(sequence, bytes).await };
     // Changes of all users wait for it.
     member.tracked(IoContext::server_scope(write))
 }

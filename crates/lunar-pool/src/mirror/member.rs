@@ -191,7 +191,7 @@ impl MirrorMember {
             facts.recovery_pause = None;
         }
         if let Some(copying) = facts.copying.take() {
-            facts.missing.unite(&copying);
+            facts.missing.insert_all(&copying);
             self.is_partial.store(true, SeqCst);
         }
         drop(facts);
@@ -233,7 +233,7 @@ impl MirrorMember {
     /// Adds regions that have to be copied.
     pub(super) fn add_missing(&self, regions: &RegionSet) {
         let mut facts = self.facts();
-        facts.missing.unite(regions);
+        facts.missing.insert_all(regions);
         facts.additions += 1;
         self.is_partial.store(!facts.missing.is_empty(), SeqCst);
     }
@@ -378,7 +378,7 @@ impl MirrorMember {
             let changed = match poll!(&mut changed) {
                 Poll::Ready(changed) => changed,
                 Poll::Pending => {
-                    permit.was_sent();
+                    permit.record_sent();
                     changed.await
                 }
             };
@@ -424,7 +424,7 @@ impl MirrorMember {
     /// Records that a change has held up others, which had ended at `since`.
     pub(super) fn change_was_late(&self, since: Instant) {
         self.lateness.note(since, Instant::now());
-        self.window.was_late(since);
+        self.window.record_late(since);
     }
 
     /// Records that a read has held up its user since `due`.

@@ -262,9 +262,9 @@ impl Mirror {
         roster.label = roster.label.next(slots, id);
         self.generation.store(roster.label.generation, SeqCst);
         let work = next.iter().map(|member| {
-            let (label, of) = (roster.label.at(member.slot), Arc::clone(member));
+            let (label, cloned) = (roster.label.at(member.slot), Arc::clone(member));
             let buffers = self.buffers();
-            let work = async move { of.device.write_label(&label, &buffers).await };
+            let work = async move { cloned.device.write_label(&label, &buffers).await };
             (Arc::clone(member), member.tracked(IoContext::server_scope(work)))
         });
         let failed = run(self.options.member_wait, LimitFrom::Success, work).await;

@@ -168,9 +168,9 @@ async fn read_intents<'a>(
     for member in members.filter(|member| member.is_current()) {
         match member.device.read_intent(label.pool, regions, &buffers).await? {
             Some(page) => {
-                found.marked.unite(&page.marked);
+                found.marked.insert_all(&page.marked);
                 if page.sequence > NEW_SEQUENCE_MAX {
-                    found.changed.unite(&page.marked);
+                    found.changed.insert_all(&page.marked);
                 }
                 found.sequence = found.sequence.max(page.sequence);
             }

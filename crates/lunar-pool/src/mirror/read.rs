@@ -54,8 +54,8 @@ struct MemberAnswer {
 impl MemberReads {
     fn begin(&mut self, member: Arc<MirrorMember>, range: BlockRange, into: Buffer) {
         self.tried.insert(member.slot);
-        let of = Arc::clone(&member);
-        let read = Box::pin(async move { of.read(range, into).await });
+        let cloned = Arc::clone(&member);
+        let read = Box::pin(async move { cloned.read(range, into).await });
         let losses = member.device.losses();
         self.running.push(MemberRead { member, read, begun: Instant::now(), losses });
     }
@@ -310,8 +310,8 @@ impl Mirror {
         self.change_with(range, Targets::One(member), |member| {
             let into = into.lock().unwrap_or_else(PoisonError::into_inner).take();
             let into = into.unwrap_or_else(|| self.buffers().take(bytes));
-            let (mirror, of) = (Arc::clone(self), Arc::clone(member));
-            Box::pin(async move { mirror.repair(&of, range, into).await })
+            let (mirror, cloned) = (Arc::clone(self), Arc::clone(member));
+            Box::pin(async move { mirror.repair(&cloned, range, into).await })
         })
         .await
     }
@@ -386,13 +386,13 @@ impl Mirror {
         let fits = |member: &&Arc<MirrorMember>| {
             member.is_current() && !tried.contains(member.slot) && member.holds(first, last)
         };
-        // Each cost is read once: reads that end beside this one change it.
+        // Each cost is read once: reads that end alongside this one change it.
         let costs: Vec<(&Arc<MirrorMember>, u64)> = (all.iter().filter_map(MemberSlot::member))
             .filter(fits)
             .map(|member| (member, member.cost()))
             .collect();
-        let least = costs.iter().map(|(_, cost)| *cost).min()?;
-        let equal = least.saturating_add(least / EQUAL_COST_SHARE);
+        let cost_min = costs.iter().map(|(_, cost)| *cost).min()?;
+        let equal = cost_min.saturating_add(cost_min / EQUAL_COST_SHARE);
         let among = costs.iter().filter(|(_, cost)| *cost <= equal);
         let (best, _) = among.min_by_key(|(member, cost)| (member.outstanding_reads(), *cost))?;
         let others = costs.iter().filter(|(member, _)| !Arc::ptr_eq(member, best));

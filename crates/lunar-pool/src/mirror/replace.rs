@@ -53,7 +53,7 @@ impl Mirror {
         let taken = self.take_slot(&new).await;
         match (&taken, old) {
             (Ok(()), Some(old)) => {
-                self.spares.has_replaced(old.device.name(), old.last_failure());
+                self.spares.add_replaced(old.device.name(), old.last_failure());
                 former.add(old);
             }
             (Ok(()), None) => {}
@@ -91,8 +91,8 @@ impl Mirror {
         device.device().set_buffers(&buffers);
         let wait = self.options.member_wait;
         let new = Arc::new(MirrorMember::new(slot, device, false, label.regions(), wait));
-        let of = Arc::clone(&new);
-        let clear = new.tracked(async move { of.device.clear_labels().await });
+        let cloned = Arc::clone(&new);
+        let clear = new.tracked(async move { cloned.device.clear_labels().await });
         if let Err(error) = self.run_on_new(&new, clear).await {
             self.ownership.give_back(new.device.given()).await;
             former.add(new);
@@ -205,8 +205,8 @@ impl Mirror {
         label: Label,
     ) -> Result<(), Error> {
         debug_assert!(!label.names_itself(), "{label:?}");
-        let (of, buffers) = (Arc::clone(new), self.buffers());
-        let written = new.tracked(async move { of.device.write_label(&label, &buffers).await });
+        let (cloned, buffers) = (Arc::clone(new), self.buffers());
+        let written = new.tracked(async move { cloned.device.write_label(&label, &buffers).await });
         self.run_on_new(new, written).await
     }
 

@@ -40,7 +40,7 @@ impl Mirror {
     }
 
     async fn grow(self: Arc<Self>, size_bytes: u64) -> Result<(), Error> {
-        let _alone = self.reshaping.lock().await;
+        let _exclusive = self.reshaping.lock().await;
         self.check_writable()?;
         let now = self.geometry();
         let next =
@@ -115,12 +115,12 @@ impl Mirror {
     async fn zero_new(&self, new: BlockRange) -> Result<(), Error> {
         let block_bytes = u64::from(self.first_geometry.block_bytes);
         let is_sparse = self.present().all(|member| member.device.device().sparse().is_some());
-        let most = if is_sparse { ZEROED_BYTES_MAX } else { PIECE_BYTES } / block_bytes;
+        let piece_blocks = if is_sparse { ZEROED_BYTES_MAX } else { PIECE_BYTES } / block_bytes;
         let zeroes = Bytes::from(vec![0; if is_sparse { 0 } else { PIECE_BYTES as usize }]);
         let end = new.lba + new.count;
-        for lba in (new.lba..end).step_by(most as usize) {
+        for lba in (new.lba..end).step_by(piece_blocks as usize) {
             self.refuse_closed(false)?;
-            let piece = BlockRange::new(lba, most.min(end - lba));
+            let piece = BlockRange::new(lba, piece_blocks.min(end - lba));
             let bytes = (piece.count * block_bytes) as usize;
             let data = zeroes.slice(..bytes.min(zeroes.len()));
             let work = self.current().into_iter().map(|member| {

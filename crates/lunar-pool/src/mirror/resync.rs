@@ -102,7 +102,7 @@ enum Piece {
 impl Mirror {
     /// Starts the recovery of all members that are stale, each in a task of its own.
     pub(super) fn recover_stale(self: &Arc<Self>) {
-        self.spares.members_changed();
+        self.spares.notify_members_changed();
         let is_closed = self.closing.load(SeqCst);
         let is_stale = |one: &Arc<MirrorMember>| !one.receives_changes() && !one.is_retired();
         for member in self.present().filter(is_stale) {
@@ -421,8 +421,8 @@ impl Resync {
         Err(Error::new(ErrorKind::Medium, self.target.device.name(), what))
     }
 
-    /// Writes the pages of the target and reads its labels, while changes go on. Returns the marks
-    /// of the pages.
+    /// Writes the pages of the target and reads its labels, while changes continue. Returns the
+    /// marks of the pages.
     async fn prepare(&self, limit: JointLimit) -> Result<(RegionSet, PreparedLabel<'_>), Error> {
         let (mirror, target) = (&self.mirror, &self.target);
         let failed = |failure| self.failed(failure);

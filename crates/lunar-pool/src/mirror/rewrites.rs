@@ -24,7 +24,7 @@ pub(super) struct Rewrites {
     state: Mutex<RewriteState>,
     is_empty: AtomicBool,
     /// Held while regions are rewritten; acquired before all other locks.
-    alone: tokio::sync::Mutex<()>,
+    exclusive: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Rewrites {
         Self {
             is_empty: AtomicBool::new(regions.is_empty()),
             state: Mutex::new(RewriteState { regions, urgent, additions: 0 }),
-            alone: tokio::sync::Mutex::default(),
+            exclusive: tokio::sync::Mutex::default(),
         }
     }
 
@@ -51,14 +51,14 @@ impl Rewrites {
     /// Adds regions, behind the membership lock held alone.
     pub(super) fn add(&self, more: &RegionSet) {
         let mut state = self.state();
-        state.regions.unite(more);
+        state.regions.insert_all(more);
         state.additions += 1;
         self.is_empty.store(state.regions.is_empty(), SeqCst);
     }
 
     /// Adds regions for which flushes wait, behind the membership lock held alone.
     pub(super) fn add_urgent(&self, more: &RegionSet) {
-        self.state().urgent.unite(more);
+        self.state().urgent.insert_all(more);
         self.add(more);
     }
 
@@ -103,7 +103,7 @@ impl Mirror {
         if self.rewrites.next_urgent().is_none() {
             return Ok(());
         }
-        let _alone = self.rewrites.alone.lock().await;
+        let _exclusive = self.rewrites.exclusive.lock().await;
         while let Some(region) = self.rewrites.next_urgent() {
             self.rewrite_alone(region).await?;
         }
@@ -115,7 +115,7 @@ impl Mirror {
         if !self.rewrites.contains(region) {
             return Ok(());
         }
-        let _alone = self.rewrites.alone.lock().await;
+        let _exclusive = self.rewrites.exclusive.lock().await;
         self.rewrite_alone(region).await
     }
 
@@ -153,8 +153,8 @@ impl Mirror {
             }
             let buffers = self.buffers();
             self.change_with(piece, Targets::One(holder), move |member| {
-                let (of, buffers) = (Arc::clone(member), buffers.clone());
-                member.tracked(async move { read_and_rewrite(&of, piece, &buffers).await })
+                let (cloned, buffers) = (Arc::clone(member), buffers.clone());
+                member.tracked(async move { read_and_rewrite(&cloned, piece, &buffers).await })
             })
             .await?;
         }

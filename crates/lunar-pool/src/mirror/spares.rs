@@ -68,12 +68,12 @@ impl Spares {
         state.spares.iter().map(spare).chain(state.others.iter().cloned()).collect()
     }
 
-    pub(super) fn members_changed(&self) {
+    pub(super) fn notify_members_changed(&self) {
         self.changed.notify_one();
     }
 
     /// Records that another device has the slot of a device.
-    pub(super) fn has_replaced(&self, device: &str, failure: String) {
+    pub(super) fn add_replaced(&self, device: &str, failure: String) {
         let device = UnusedDevice::new(device, UnusedState::Replaced, failure);
         self.state().others.push(device);
     }
@@ -91,11 +91,11 @@ impl Spares {
         state.spares.iter().map(|spare| spare.retry_at.unwrap_or_else(Instant::now)).min()
     }
 
-    fn take(&self, device: &Arc<dyn BlockDevice>) {
+    fn remove(&self, device: &Arc<dyn BlockDevice>) {
         self.state().spares.retain(|spare| !Arc::ptr_eq(&spare.device, device));
     }
 
-    fn failed(&self, device: &Arc<dyn BlockDevice>, error: &PoolError) {
+    fn record_failure(&self, device: &Arc<dyn BlockDevice>, error: &PoolError) {
         let mut state = self.state();
         if let Some(spare) = state.spares.iter_mut().find(|one| Arc::ptr_eq(&one.device, device)) {
             spare.failure = error.to_string();
@@ -141,13 +141,13 @@ impl Mirror {
         let name = spare.device.name();
         match self.replace_if(slot, Arc::clone(&spare.device), is_out).await {
             Ok(()) => {
-                self.spares.take(&spare.device);
+                self.spares.remove(&spare.device);
                 tracing::warn!("{}: spare device {name} replaces member {slot}", self.name);
             }
             // The member has returned, or was removed.
             Err(PoolError::NoSuchMember { .. }) => {}
             Err(error) => {
-                self.spares.failed(&spare.device, &error);
+                self.spares.record_failure(&spare.device, &error);
                 tracing::warn!(
                     "{}: spare device {name} cannot replace member {slot}: {error}",
                     self.name

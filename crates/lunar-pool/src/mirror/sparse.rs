@@ -116,16 +116,16 @@ impl Sparse for MirrorDevice {
 
     /// Returns the space of the member with the least available space.
     fn space_usage(&self) -> Result<Option<SpaceUsage>, Error> {
-        let mut least: Option<SpaceUsage> = None;
+        let mut smallest: Option<SpaceUsage> = None;
         for member in self.0.current() {
             let device = member.device.device();
             let sparse = device.sparse().ok_or_else(|| not_sparse(device.name()))?;
             let Some(usage) = sparse.space_usage()? else { return Ok(None) };
-            if least.is_none_or(|least| usage.available_bytes < least.available_bytes) {
-                least = Some(usage);
+            if smallest.is_none_or(|smallest| usage.available_bytes < smallest.available_bytes) {
+                smallest = Some(usage);
             }
         }
-        Ok(least)
+        Ok(smallest)
     }
 }
 

@@ -116,7 +116,7 @@ impl MemberWindow {
     }
 
     /// Halves the limit: a change held up others that had ended at `since`.
-    pub(super) fn was_late(&self, since: Instant) {
+    pub(super) fn record_late(&self, since: Instant) {
         let mut state = self.state();
         // Changes from before the limit was halved tell nothing of the new one.
         if state.halved.is_none_or(|halved| since >= halved) {
@@ -205,7 +205,7 @@ pub(super) struct ChangePermit<'a> {
 
 impl ChangePermit<'_> {
     /// Records that the change did not end at once.
-    pub(super) fn was_sent(&mut self) {
+    pub(super) fn record_sent(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
             self.window.state().enter(self.bytes);
         }
@@ -254,13 +254,13 @@ mod tests {
             while Instant::now() < end {
                 let mut permit = window.enter(4096).await;
                 let sent = Instant::now();
-                permit.was_sent();
+                permit.record_sent();
                 device().await;
                 drop(permit);
                 done += 1;
                 if sent.elapsed() > GRACE {
                     late += 1;
-                    window.was_late(sent);
+                    window.record_late(sent);
                 }
             }
             (done, late)
@@ -339,7 +339,7 @@ mod tests {
         let flush = window.flushing(4 << 20);
         assert_eq!(window.expected_wait(), millis(500));
         let mut change = window.enter(1 << 20).await;
-        change.was_sent();
+        change.record_sent();
         assert_eq!(window.expected_wait(), millis(625));
         drop((flush, change));
         assert_eq!(window.expected_wait(), Duration::ZERO);

@@ -238,7 +238,7 @@ async fn a_take_over_that_fails_leaves_its_leases() {
 }
 
 /// Goal: an owner whose renewals hang writes nothing more before another host may; it finds itself
-/// fenced when its devices answer again. If nobody has taken them, it goes on.
+/// fenced when its devices answer again. If nobody has taken them, it continues.
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_is_cut_off_stops_in_time() {
     for is_taken in [false, true] {
@@ -285,8 +285,8 @@ async fn an_owner_that_is_cut_off_stops_in_time() {
     }
 }
 
-/// Goal: a mirror goes on without a member whose lease is over because its storage is unreachable,
-/// and is not fenced; the member gets what it has missed when the storage returns.
+/// Goal: a mirror continues without a member whose lease is over because its storage is
+/// unreachable, and is not fenced; the member gets what it has missed when the storage returns.
 #[tokio::test(start_paused = true)]
 async fn a_mirror_goes_on_without_an_unreachable_member() {
     let shelf = Shelf::new(PoolSpec::Mirror { erase: true }).await;

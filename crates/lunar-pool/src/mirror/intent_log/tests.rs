@@ -102,7 +102,7 @@ async fn marks_come_first_and_go_late() {
     assert_eq!(rig.on_medium().await, [0, 1], "the change is open");
     rig.log.end(range);
     let interval = rig.log.begin_flush();
-    assert!(rig.log.settle(interval, |_| true, &rig.members).await.is_empty());
+    assert!(rig.log.end_last_flush(interval, |_| true, &rig.members).await.is_empty());
     assert_eq!(rig.on_medium().await, Vec::<u32>::new());
 }
 
@@ -123,9 +123,9 @@ async fn marks_of_unflushed_and_different_regions_stay() {
     grow_old().await;
     assert!(rig.log.remove_old(&rig.members).await.is_empty());
     assert_eq!(rig.on_medium().await, [0, 1]);
-    assert!(rig.log.ends_removing(), "nothing is settled");
+    assert!(rig.log.end_removing_if_none_settled(), "nothing is settled");
     rig.flush();
-    assert!(!rig.log.ends_removing());
+    assert!(!rig.log.end_removing_if_none_settled());
 }
 
 /// Goal: the number of settled marks of a large pool is limited. The next page removes the oldest

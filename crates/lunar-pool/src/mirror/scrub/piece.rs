@@ -94,7 +94,7 @@ impl Mirror {
             if contents.len() < 2 {
                 return Ok(false);
             }
-            self.settle_piece(&turn, piece, &contents).await?;
+            self.repair_piece(&turn, piece, &contents).await?;
             return Ok(true);
         }
         Ok(false)
@@ -184,14 +184,14 @@ impl Mirror {
     }
 
     /// Makes the members equal.
-    async fn settle_piece(
+    async fn repair_piece(
         self: &Arc<Self>,
         turn: &ChangeTurn,
         piece: BlockRange,
         contents: &[Content],
     ) -> Result<(), Error> {
         let block = self.geometry().block_bytes as usize;
-        let verdict = judge(contents, block);
+        let verdict = compare_contents(contents, block);
         if verdict.different_blocks > 0 {
             tracing::warn!(
                 "{}: members differ in {} of the blocks {}+{}; {} without a majority",
@@ -243,12 +243,12 @@ impl Mirror {
         let data = self.buffers().charge_vec(repair.data);
         let targets = Targets::One(Arc::clone(member));
         self.change_in_turn(turn, range, targets, |member| {
-            let (of, data, buffers) = (Arc::clone(member), data.clone(), self.buffers());
+            let (cloned, data, buffers) = (Arc::clone(member), data.clone(), self.buffers());
             Box::pin(async move {
                 let bytes = data.len();
-                of.write(range, data, false).await?;
+                cloned.write(range, data, false).await?;
                 if is_read_back {
-                    of.read(range, buffers.take(bytes)).await?;
+                    cloned.read(range, buffers.take(bytes)).await?;
                 }
                 Ok(())
             })
@@ -264,7 +264,7 @@ impl Mirror {
 }
 
 /// Compares the contents of members, which are in the order of their slots, block by block.
-fn judge(contents: &[Content], block: usize) -> Verdict {
+fn compare_contents(contents: &[Content], block: usize) -> Verdict {
     let mut verdict = Verdict::default();
     let blocks = contents.first().map_or(0, |content| content.unreadable.len());
     for at in 0..blocks {
@@ -349,23 +349,23 @@ mod tests {
     /// one.
     #[test]
     fn majorities() {
-        let two = judge(&contents(&["abcd", "axyd"]), 1);
+        let two = compare_contents(&contents(&["abcd", "axyd"]), 1);
         assert_eq!((two.different_blocks, two.undecided_blocks), (2, 2));
         assert_eq!(two.repairs, [repair(1, 1, "bc", false)]);
-        let three = judge(&contents(&["abc", "xbz", "xby"]), 1);
+        let three = compare_contents(&contents(&["abc", "xbz", "xby"]), 1);
         assert_eq!((three.different_blocks, three.undecided_blocks), (2, 1));
         let [outvoted, second, third] = &three.repairs[..] else { panic!("{three:?}") };
         assert_eq!(*outvoted, repair(0, 0, "x", true));
         assert_eq!((second, third), (&repair(1, 2, "c", false), &repair(2, 2, "c", false)));
-        let four = judge(&contents(&["a", "a", "b", "b"]), 1);
+        let four = compare_contents(&contents(&["a", "a", "b", "b"]), 1);
         assert_eq!((four.undecided_blocks, four.repairs.len()), (1, 2));
-        assert!(judge(&contents(&["same", "same"]), 1).repairs.is_empty());
+        assert!(compare_contents(&contents(&["same", "same"]), 1).repairs.is_empty());
     }
 
     /// Goal: a block that cannot be read is wrong, and has no vote.
     #[test]
     fn unreadable_blocks() {
-        let verdict = judge(&contents(&[" b ", "ab ", "abc"]), 1);
+        let verdict = compare_contents(&contents(&[" b ", "ab ", "abc"]), 1);
         assert_eq!((verdict.different_blocks, verdict.unreadable_blocks), (0, 0));
         let unreadable = |at, first, data: &str| Repair {
             was_unreadable: true,
@@ -373,7 +373,7 @@ mod tests {
         };
         let want = [unreadable(0, 0, "a"), unreadable(0, 2, "c"), unreadable(1, 2, "c")];
         assert_eq!(verdict.repairs, want);
-        let verdict = judge(&contents(&["a ", "b ", "  "]), 1);
+        let verdict = compare_contents(&contents(&["a ", "b ", "  "]), 1);
         assert_eq!((verdict.undecided_blocks, verdict.unreadable_blocks), (1, 1));
         assert_eq!(verdict.repairs.len(), 2);
     }

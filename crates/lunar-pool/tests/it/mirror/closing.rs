@@ -62,8 +62,8 @@ async fn closing_does_not_wait_for_ever() {
     rig.assert_same().await;
 }
 
-/// Goal: a stop beside many writes at slow members waits for those that the members have, at most
-/// for the limit of a closing; the others, whose sessions are gone, are not sent. What was
+/// Goal: a stop alongside many writes at slow members waits for those that the members have, at
+/// most for the limit of a closing; the others, whose sessions are gone, are not sent. What was
 /// acknowledged is on the disks.
 #[tokio::test(start_paused = true)]
 async fn closing_beside_many_writes() {

@@ -66,9 +66,9 @@ impl CutBench {
         Self { operation, disks, line, devices }
     }
 
-    /// Changes the members beside writes, until the power fails after `steps` writes and flushes.
-    /// Returns the last content of block 0 that was acknowledged as durable, and true if the change
-    /// had returned before.
+    /// Changes the members alongside writes, until the power fails after `steps` writes and
+    /// flushes. Returns the last content of block 0 that was acknowledged as durable, and true if
+    /// the change had returned before.
     async fn run(&self, steps: u64) -> (u8, bool) {
         let fault = FaultDevice::new(self.devices[1].clone(), 1);
         let mut members: Vec<Device> = vec![self.devices[0].clone(), fault.clone()];
@@ -181,9 +181,9 @@ async fn trial(operation: Operation, seed: u64, steps: u64) -> bool {
 
 /// Goal: wherever the power fails while the members change, the mirror opens with the members
 /// before or after the change, and with those after it once it has returned; it has everything that
-/// was durable, and its members become equal.
-/// Method: the power fails after each write and each flush of the change and of the writes beside
-/// it; each device loses some of its unflushed blocks, by seed.
+/// was durable, and its members become equal. Method: the power fails after each write and each
+/// flush of the change and of the writes alongside it; each device loses some of its unflushed
+/// blocks, by seed.
 #[test]
 fn power_cuts() {
     for operation in Operation::ALL {

@@ -154,8 +154,8 @@ async fn a_read_is_not_ahead_of_a_write() {
     assert_eq!(rig.byte(0).await, 2);
 }
 
-/// Makes each operation of a member take another time: reads are short beside writes, so that many
-/// fall between the ends of one write on the members.
+/// Makes each operation of a member take another time: reads are short alongside writes, so that
+/// many fall between the ends of one write on the members.
 fn inject_delays(fault: &FaultDevice) {
     let delays = [(FaultOperation::Read, [1, 2, 3, 30]), (FaultOperation::Write, [3, 20, 40, 60])];
     for (operation, all) in delays {
@@ -169,7 +169,7 @@ fn inject_delays(fault: &FaultDevice) {
 /// Goal: whatever the order in which members finish, all members are equal at the end, and no read
 /// returns old data after new data.
 /// Method: tasks write and read the same blocks while each operation of each member takes another
-/// time, by seed; in some runs a member fails or is silent in between. A scrub runs beside them.
+/// time, by seed; in some runs a member fails or is silent in between. A scrub runs during them.
 #[test]
 fn overlapping_operations_are_linearizable() {
     for seed in 0..SEEDS {

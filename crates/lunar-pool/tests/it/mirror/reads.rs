@@ -147,10 +147,10 @@ async fn a_member_whose_reads_fail_late_gets_few() {
         let good = count_reads(&pool, 4, &next).await;
         disks[bad].read_before.lock().unwrap().clear();
         disks[bad].is_bad.store(true, SeqCst);
-        let beside = count_reads(&pool, 4, &next).await;
+        let with_errors = count_reads(&pool, 4, &next).await;
         assert!(
-            beside * 2 > good,
-            "errors of member {bad}: {beside} reads, {good} without errors; at least half expected"
+            with_errors * 2 > good,
+            "errors of member {bad}: {with_errors} reads, {good} without; at least half expected"
         );
         pool.close().await.unwrap();
     }

@@ -37,7 +37,7 @@ async fn a_member_returns() {
 }
 
 /// Goal: a device is refused that has no label, belongs to another pool, was written without the
-/// others, or whose slot is taken or vacant; nothing is written to it, and the mirror goes on.
+/// others, or whose slot is taken or vacant; nothing is written to it, and the mirror continues.
 #[tokio::test(start_paused = true)]
 async fn devices_that_do_not_belong() {
     let (rig, second) = without_second().await;

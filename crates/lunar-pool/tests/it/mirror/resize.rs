@@ -155,9 +155,9 @@ async fn regions_become_larger() {
 }
 
 /// Goal: wherever the power fails in a resize, the mirror opens with the old size or the new one,
-/// with all data, and can be resized.
-/// Method: the power fails after each write and each flush of the resize and of the writes beside
-/// it; each device loses some of its unflushed blocks, by seed.
+/// with all data, and can be resized. Method: the power fails after each write and each flush of
+/// the resize and of the writes alongside it; each device loses some of its unflushed blocks, by
+/// seed.
 #[tokio::test(start_paused = true)]
 async fn power_cuts() {
     let mut steps = 0;

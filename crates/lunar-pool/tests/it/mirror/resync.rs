@@ -1,4 +1,4 @@
-//! Copies: progress, rate, and changes beside them.
+//! Copies: progress, rate, and changes during them.
 
 use super::rig::{BLOCKS, REGION, Rig};
 use crate::common::{filled, memories};
@@ -53,7 +53,7 @@ async fn users_come_first() {
 }
 
 /// Goal: a copy without users has several pieces in flight, so that both members always have work;
-/// beside users it has one.
+/// alongside users it has one.
 #[tokio::test(start_paused = true)]
 async fn pieces_of_an_idle_copy_overlap() {
     let delay = Effect::Delay(Duration::from_millis(100));
@@ -72,7 +72,7 @@ async fn pieces_of_an_idle_copy_overlap() {
     }
 }
 
-/// Goal: a piece that fails does not keep the pieces beside it open: the copy begins again.
+/// Goal: a piece that fails does not keep the pieces alongside it open: the copy begins again.
 #[tokio::test(start_paused = true)]
 async fn a_piece_fails_beside_others() {
     for region in 0..10 {
@@ -85,7 +85,7 @@ async fn a_piece_fails_beside_others() {
     }
 }
 
-/// Goal: writes beside a copy are on both members at its end, wherever the copy is.
+/// Goal: writes during a copy are on both members at its end, wherever the copy is.
 #[tokio::test(start_paused = true)]
 async fn writes_beside_a_copy() {
     for millis in 0..20 {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Lets tasks of the pool run, in virtual time.
-async fn settle() {
+async fn run_pool_tasks() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
@@ -38,17 +38,17 @@ async fn waiting_flushes_share_the_next_one() {
     }
     let mut first = rig.pool.flush();
     assert!(poll!(&mut first).is_pending());
-    settle().await;
+    run_pool_tasks().await;
     assert_eq!(seen(&rig), before.map(|seen| seen + 1));
     let mut later: Vec<_> = (0..1000).map(|_| rig.pool.flush()).collect();
     for flush in &mut later {
         assert!(poll!(flush).is_pending());
     }
-    settle().await;
+    run_pool_tasks().await;
     assert_eq!(seen(&rig), before.map(|seen| seen + 1), "the members are flushed once at a time");
     rig.faults.iter().for_each(|fault| fault.release());
     first.await.unwrap();
-    settle().await;
+    run_pool_tasks().await;
     for flush in &mut later {
         assert!(poll!(flush).is_pending(), "the first flush began before");
     }
@@ -84,7 +84,7 @@ async fn changes_do_not_wait_for_one_that_is_not_polled() {
     }
     let mut first = Box::pin(rig.try_write(0, 1));
     assert!(poll!(&mut first).is_pending());
-    settle().await;
+    run_pool_tasks().await;
     rig.pool.flush().await.expect("no flush waits for a page");
     release(&rig.faults);
     let others = (1..BLOCKS / REGION).map(|region| rig.try_write(region * REGION, 2));

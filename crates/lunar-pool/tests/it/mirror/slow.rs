@@ -216,8 +216,8 @@ async fn the_last_member_may_be_late() {
     }
 }
 
-/// Goal: a member that is only far away is copied to at the first attempt beside writes that mark
-/// regions, and is never left out, with one write or many at a time.
+/// Goal: a member that is only far away is copied to at the first attempt alongside writes that
+/// mark regions, and is never left out, with one write or many at a time.
 #[tokio::test(start_paused = true)]
 async fn a_distant_member_stays() {
     let rig = Rig::new(2).await;

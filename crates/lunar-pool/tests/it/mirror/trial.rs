@@ -212,7 +212,7 @@ impl Trial {
         assert!(!has_lost || has_failed, "a counted loss fails a flush");
     }
 
-    /// Members are replaced, added and removed beside operations; new devices may fail, and lose
+    /// Members are replaced, added and removed alongside operations; new devices may fail, and lose
     /// power.
     async fn members_change(&mut self) {
         for step in 0..STEPS {
@@ -243,8 +243,8 @@ impl Trial {
         }
     }
 
-    /// Does a few operations beside a change of the members.
-    async fn beside<T>(&mut self, change: impl Future<Output = T>) -> T {
+    /// Does a few operations during a change of the members.
+    async fn while_operating<T>(&mut self, change: impl Future<Output = T>) -> T {
         let operations = async {
             for _ in 0..4 {
                 self.operate(true).await;
@@ -253,19 +253,19 @@ impl Trial {
         futures_util::future::join(change, operations).await.0
     }
 
-    /// Compares all members beside operations: whatever fails, current members are equal.
+    /// Compares all members during operations: whatever fails, current members are equal.
     async fn scrub(&mut self) {
         let pool = Arc::clone(&self.rig().pool);
         let scrub = tokio::time::timeout(SCRUB_TIME, pool.scrub(ScrubOptions::default()));
-        if let Ok(report) = self.beside(scrub).await {
+        if let Ok(report) = self.while_operating(scrub).await {
             assert_eq!(report.unwrap().different_blocks, 0, "{:?}", pool.status());
         }
     }
 
     async fn add(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
         let pool = Arc::clone(&self.rig().pool);
-        match self.beside(pool.add(Arc::clone(&new) as Device)).await {
-            Ok(slot) => self.has_joined(slot, cache, new),
+        match self.while_operating(pool.add(Arc::clone(&new) as Device)).await {
+            Ok(slot) => self.record_joined(slot, cache, new),
             Err(error) => assert!(is_new_device_failure(&error), "{error}"),
         }
     }
@@ -273,10 +273,10 @@ impl Trial {
     async fn replace(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
         let at = self.draw(self.slots.len() as u64) as usize;
         let (slot, pool) = (self.slots[at], Arc::clone(&self.rig().pool));
-        match self.beside(pool.replace(slot, Arc::clone(&new) as Device)).await {
+        match self.while_operating(pool.replace(slot, Arc::clone(&new) as Device)).await {
             Ok(()) => {
-                self.has_left(at);
-                self.has_joined(slot, cache, new);
+                self.record_left(at);
+                self.record_joined(slot, cache, new);
             }
             Err(PoolError::LastCurrent { .. }) => {}
             Err(error) => assert!(is_new_device_failure(&error), "{error}"),
@@ -286,13 +286,13 @@ impl Trial {
     async fn remove(&mut self) {
         let at = self.draw(self.slots.len() as u64) as usize;
         let (slot, pool) = (self.slots[at], Arc::clone(&self.rig().pool));
-        match self.beside(pool.remove(slot)).await {
-            Ok(()) => self.has_left(at),
+        match self.while_operating(pool.remove(slot)).await {
+            Ok(()) => self.record_left(at),
             Err(error) => assert!(matches!(error, PoolError::LastCurrent { .. }), "{error}"),
         }
     }
 
-    fn has_left(&mut self, at: usize) {
+    fn record_left(&mut self, at: usize) {
         let rig = self.rig.as_mut().unwrap();
         rig.disks.remove(at);
         rig.caches.remove(at);
@@ -300,7 +300,7 @@ impl Trial {
         self.slots.remove(at);
     }
 
-    fn has_joined(&mut self, slot: u16, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
+    fn record_joined(&mut self, slot: u16, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
         let rig = self.rig.as_mut().unwrap();
         rig.disks.push(cache.disk());
         rig.caches.push(Arc::clone(cache));
