@@ -70,7 +70,7 @@ impl BlockIo {
         self.check_losses()
     }
 
-    /// Refuses to go on after a loss of writes.
+    /// Refuses to continue after a loss of writes.
     pub(crate) fn check_losses(&self) -> Result<(), StoreError> {
         match self.device.cache_losses() == self.losses {
             true => Ok(()),

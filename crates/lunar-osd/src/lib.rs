@@ -31,8 +31,8 @@
 //! | `store/commands`, `store/methods` | commands as values, and a method for each |
 //! | `store/commit` | the thread of a store, which commits commands in groups |
 //! | `store/plan` | a command as changes of rows and as data, without effect until committed |
-//! | `store/read` | reads, beside the thread |
-//! | `store/checkpoint` | changed rows move into the index while commands go on |
+//! | `store/read` | reads, outside the thread |
+//! | `store/checkpoint` | changed rows move into the index while commands continue |
 //! | `store/background` | removal of the rows of removed objects; space for the device |
 //! | `store/partition_copy` | snapshots and clones |
 //! | `store/recovery` | format, and opening: the index, then the records of the log |

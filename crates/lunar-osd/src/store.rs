@@ -274,7 +274,7 @@ impl ObjectStore {
         self.ask(StoreJob::Flush).await
     }
 
-    /// Moves all changes into the index, and frees the log. Commands go on meanwhile.
+    /// Moves all changes into the index, and frees the log. Commands continue meanwhile.
     ///
     /// # Errors
     /// `Device`, `Index`; the store has stopped then.

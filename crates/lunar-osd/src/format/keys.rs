@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_return_and_others_are_refused() {
+    fn decode_returns_encoded_keys_and_refuses_others() {
         let keys = [
             RowKey::LogPosition,
             RowKey::Root,

@@ -101,23 +101,23 @@ impl LogGroup {
         let mut group = Self::default();
         for _ in 0..found.row_count {
             let (key_len, len) = (rest.try_get_u16().ok()?, rest.try_get_u32().ok()?);
-            let key = take(&mut rest, usize::from(key_len))?;
+            let key = split_bytes(&mut rest, usize::from(key_len))?;
             let value = match len {
                 REMOVED => None,
                 len if len as usize > ROW_BYTES_MAX => return None,
-                len => Some(take(&mut rest, len as usize)?),
+                len => Some(split_bytes(&mut rest, len as usize)?),
             };
             group.rows.push((key, value));
         }
         while !rest.is_empty() {
             let (blob, len) = (rest.try_get_u64().ok()?, rest.try_get_u32().ok()?);
-            group.data.push((blob, take(&mut rest, len as usize)?));
+            group.data.push((blob, split_bytes(&mut rest, len as usize)?));
         }
         Some(group)
     }
 }
 
-fn take(rest: &mut &[u8], len: usize) -> Option<Bytes> {
+fn split_bytes(rest: &mut &[u8], len: usize) -> Option<Bytes> {
     let (taken, after) = rest.split_at_checked(len)?;
     *rest = after;
     Some(Bytes::copy_from_slice(taken))

@@ -139,48 +139,48 @@ pub(crate) struct ExtentRow {
 
 /// A field of a row.
 trait RowField: Sized {
-    fn put(self, out: &mut Vec<u8>);
-    fn take(bytes: &mut &[u8]) -> Option<Self>;
+    fn encode_to(self, out: &mut Vec<u8>);
+    fn decode_from(bytes: &mut &[u8]) -> Option<Self>;
 }
 
 impl RowField for u8 {
-    fn put(self, out: &mut Vec<u8>) {
+    fn encode_to(self, out: &mut Vec<u8>) {
         out.put_u8(self);
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode_from(bytes: &mut &[u8]) -> Option<Self> {
         bytes.try_get_u8().ok()
     }
 }
 
 impl RowField for u32 {
-    fn put(self, out: &mut Vec<u8>) {
+    fn encode_to(self, out: &mut Vec<u8>) {
         out.put_u32(self);
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode_from(bytes: &mut &[u8]) -> Option<Self> {
         bytes.try_get_u32().ok()
     }
 }
 
 impl RowField for u64 {
-    fn put(self, out: &mut Vec<u8>) {
+    fn encode_to(self, out: &mut Vec<u8>) {
         out.put_u64(self);
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode_from(bytes: &mut &[u8]) -> Option<Self> {
         bytes.try_get_u64().ok()
     }
 }
 
 impl RowField for QuotaFields {
-    fn put(self, out: &mut Vec<u8>) {
+    fn encode_to(self, out: &mut Vec<u8>) {
         [self.length, self.capacity, self.objects, self.memberships]
             .into_iter()
             .for_each(|limit| out.put_u64(limit));
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode_from(bytes: &mut &[u8]) -> Option<Self> {
         let mut next = || bytes.try_get_u64().ok();
         let (length, capacity) = (next()?, next()?);
         Some(Self { length, capacity, objects: next()?, memberships: next()? })
@@ -193,12 +193,12 @@ macro_rules! field_rows {
         $(impl $row {
             pub(crate) fn encode(self) -> Bytes {
                 let mut out = Vec::new();
-                $(self.$field.put(&mut out);)+
+                $(self.$field.encode_to(&mut out);)+
                 out.into()
             }
 
             pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
-                $(let $field = RowField::take(&mut bytes)?;)+
+                $(let $field = RowField::decode_from(&mut bytes)?;)+
                 bytes.is_empty().then_some(Self { $($field),+ })
             }
         })+

@@ -64,7 +64,11 @@ impl ObjectMap<'_> {
     ) -> Result<bool, StoreError> {
         let (first, end) = range_of(kind, serial);
         let mut next = match cursor.0 {
-            Some((found, of, next)) if (found, of) == (kind, serial) => next,
+            Some((found_kind, found_serial, next))
+                if (found_kind, found_serial) == (kind, serial) =>
+            {
+                next
+            }
             _ => first,
         };
         while *rest > 0 && self.rows.changed_bytes() <= self.bytes_max / 2 {

@@ -1,4 +1,4 @@
-//! Checkpoints: changes move into the index while commands go on in the log.
+//! Checkpoints: changes move into the index while commands continue in the log.
 
 use super::commit::{Committer, reply};
 use super::{AccessTimes, ChangedRows, JobResult, SharedStore, StoreJob, lock};
@@ -26,7 +26,7 @@ pub(super) struct RunningCheckpoint {
     waiting: Vec<oneshot::Sender<JobResult<()>>>,
 }
 
-/// The work of a checkpoint beside the thread of the store.
+/// The work of a checkpoint outside the thread of the store.
 struct CheckpointWork {
     shared: Arc<SharedStore>,
     changes: Arc<ChangedRows>,

@@ -29,13 +29,13 @@ impl Committer {
         })?;
         loop {
             self.check_space()?;
-            let (next, goes_on) = self.apply(None, false, |map| {
+            let (next, has_more) = self.apply(None, false, |map| {
                 let mut next = copy;
-                let goes_on = map.continue_partition_copy(&mut next, COPY_OBJECTS_MAX)?;
-                Ok((next, goes_on))
+                let has_more = map.continue_partition_copy(&mut next, COPY_OBJECTS_MAX)?;
+                Ok((next, has_more))
             })?;
             copy = next;
-            if !goes_on {
+            if !has_more {
                 break;
             }
         }

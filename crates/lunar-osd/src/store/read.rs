@@ -1,4 +1,4 @@
-//! Reads, beside the thread of the store.
+//! Reads, outside the thread of the store.
 
 use super::{ObjectStore, SharedStore, blocking, lock};
 use crate::block_io::BLOCK_BYTES;
@@ -69,9 +69,9 @@ impl SharedStore {
                 None => {
                     let (blob, blocks) = (map.blob(&extent.row)?, extent.row.blocks());
                     let start = extent.row.blob.saturating_add(blocks.start);
-                    let sums = &blob.checksums[blocks.start as usize..blocks.end as usize];
-                    let end = start.saturating_add(sums.len() as u64);
-                    FoundBytes::Stored(start..end, sums.to_vec())
+                    let checksums = &blob.checksums[blocks.start as usize..blocks.end as usize];
+                    let end = start.saturating_add(checksums.len() as u64);
+                    FoundBytes::Stored(start..end, checksums.to_vec())
                 }
             };
             pieces.push((MappedExtent { offset: extent.offset - start, ..extent }, found));
@@ -95,10 +95,10 @@ impl ObjectStore {
             let start = extent.row.start as usize;
             let (data, start) = match found {
                 FoundBytes::Deferred(data) => (data.clone(), start),
-                FoundBytes::Stored(blocks, sums) => {
+                FoundBytes::Stored(blocks, checksums) => {
                     let count = blocks.end - blocks.start;
                     let data = self.shared.io.read(blocks.start, count).await?;
-                    verify(&data, sums)?;
+                    verify(&data, checksums)?;
                     (data, start % BLOCK_BYTES as usize)
                 }
             };

@@ -64,7 +64,7 @@ async fn several_commands_apply_as_one_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_refused() {
+async fn impossible_commands_are_refused() {
     let (_, store) = store().await;
     let partition = store.create_partition(Some(FIRST_ID + 5)).await.unwrap();
     let object = store.create(partition, None).await.unwrap();
@@ -99,7 +99,7 @@ async fn an_object_can_end_at_the_last_byte() {
 }
 
 #[tokio::test]
-async fn holes_are_known() {
+async fn holes_are_reported() {
     let (_, store) = store().await;
     let partition = store.create_partition(None).await.unwrap();
     let object = store.create(partition, None).await.unwrap();

@@ -55,10 +55,10 @@ async fn an_id_is_created_once() {
     close(device, store).await;
 }
 
-/// A reader gets all bytes of one life of the object, or hears that there is none. The blocks of a
-/// removed object are soon in use again.
+/// A reader gets all bytes of one version of the object, or the error that there is none. The
+/// blocks of a removed object are soon in use again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_read_beside_removals_is_whole() {
+async fn a_read_during_removals_is_complete() {
     let (device, store, partition) = store().await;
     let object = ObjectId::new(partition, FIRST_ID);
     let ended = Arc::new(AtomicBool::new(false));
@@ -105,7 +105,7 @@ async fn a_read_beside_removals_is_whole() {
 /// A list has all objects whose creation was acknowledged before it, and none whose creation began
 /// after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_list_beside_creations_has_what_was_acknowledged() {
+async fn a_list_during_creations_has_all_acknowledged_objects() {
     let (device, store, partition) = store().await;
     let begun = Arc::new(Mutex::new(BTreeSet::new()));
     let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
@@ -140,7 +140,7 @@ async fn a_list_beside_creations_has_what_was_acknowledged() {
     close(device, store).await;
 }
 
-/// A read beside writes of the whole object has the bytes of one write.
+/// A read alongside writes of the whole object has the bytes of one write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_has_the_bytes_of_one_write() {
     let (device, store, partition) = store().await;

@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_does_what_the_model_does(steps in steps(), write_back: bool) {
+    fn the_store_behaves_like_the_model(steps in steps(), write_back: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(check(steps, write_back));
     }

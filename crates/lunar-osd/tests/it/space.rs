@@ -118,7 +118,7 @@ async fn a_partition_is_removed_at_once_and_reclaimed_after_a_crash() {
 
 /// Blocks that only a reader keeps from being used again are free after a crash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_beside_a_slow_reader_loses_no_space() {
+async fn a_crash_during_a_slow_read_loses_no_space() {
     let disk = RecordingDevice::new(vec![0; 16 << 20]);
     let device = FaultDevice::new(disk.clone(), 1);
     let store = Arc::new(create(device.clone()).await);
@@ -143,7 +143,7 @@ async fn a_crash_beside_a_slow_reader_loses_no_space() {
 
 /// Random commands on a store that is always full: none stops it.
 #[tokio::test]
-async fn a_full_store_goes_on() {
+async fn a_full_store_still_serves_commands() {
     let seeds: u64 = std::env::var("LUNAR_SEEDS").map_or(1, |seeds| seeds.parse().unwrap());
     for seed in 1..=seeds {
         stay_full(seed).await;
