@@ -73,7 +73,7 @@ enum PendingRequest {
 
 /// Destination of the data segment being received.
 enum SegmentDestination {
-    Nowhere,
+    Discarded,
     Control { buffer: Vec<u8>, filled: usize },
     Command { id: TaskId, at: usize },
 }
@@ -162,7 +162,7 @@ pub(crate) struct ConnectionClient {
     logged_in: bool,
     /// Ending of the connection; the session receives it when the cause is known.
     ending: Option<ConnectionEnding>,
-    over: Option<CloseReason>,
+    close_reason: Option<CloseReason>,
     login: Option<LoginAnswer>,
     logout: Option<oneshot::Sender<Result<(), Error>>>,
     portal: String,
@@ -198,12 +198,12 @@ impl ConnectionClient {
             aborts_from: None,
             due: VecDeque::new(),
             command_time: parts.connector.command_time(),
-            filling: SegmentDestination::Nowhere,
+            filling: SegmentDestination::Discarded,
             segment_bytes: 0,
             deadline: None,
             logged_in: false,
             ending: None,
-            over: None,
+            close_reason: None,
             login,
             logout: None,
             portal: parts.address.portal.clone(),
@@ -215,18 +215,18 @@ impl ConnectionClient {
     /// Passes an input to the state machine and executes its outputs.
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
         self.machine.handle(now, input);
-        self.pump(now, out);
+        self.handle_outputs(now, out);
     }
 
-    fn pump(&mut self, now: Time, out: &mut Outbox) {
+    fn handle_outputs(&mut self, now: Time, out: &mut Outbox) {
         loop {
             match self.machine.poll() {
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
-                    self.settle_refused();
+                    self.answer_refused();
                     return;
                 }
-                Output::ToSession(message) => self.tell_session(now, message),
+                Output::ToSession(message) => self.send_to_session(now, message),
                 output => self.execute(now, output, out),
             }
         }
@@ -234,7 +234,7 @@ impl ConnectionClient {
 
     /// Queues messages that many PDUs produce until the end of a poll, to send them under one lock
     /// of the session; sends other messages at once, in order.
-    fn tell_session(&mut self, now: Time, message: ToSession) {
+    fn send_to_session(&mut self, now: Time, message: ToSession) {
         match message {
             // The cause follows.
             ToSession::Closed { ending } => self.ending = Some(ending),
@@ -265,15 +265,15 @@ impl ConnectionClient {
     }
 
     /// At the end of a poll, sends the queued messages to the session and acts on the replies.
-    fn settle_session(&mut self, now: Time, out: &mut Outbox) {
+    fn exchange_messages(&mut self, now: Time, out: &mut Outbox) {
         while self.has_messages() {
             self.send_messages();
             self.process_inbox(now);
-            self.pump(now, out);
+            self.handle_outputs(now, out);
         }
     }
 
-    /// Processes the inbox; the caller pumps the outputs of the state machine.
+    /// Processes the inbox; the caller handles the outputs of the state machine.
     fn process_inbox(&mut self, now: Time) {
         let mut inbox = std::mem::take(&mut self.inbox);
         for message in inbox.drain(..) {
@@ -385,7 +385,7 @@ impl ConnectionClient {
                     self.leaving = LogoutProgress::LoggingOutConnection;
                 }
             }
-            Output::Close(reason) => self.over = Some(reason),
+            Output::Close(reason) => self.close_reason = Some(reason),
             Output::Managed { id, result, .. } => self.aborted(now, id, &result),
             // Never requested here; pings are sent by the state machine itself.
             Output::Pong { .. } | Output::Text { .. } => {}
@@ -430,7 +430,7 @@ impl ConnectionClient {
             }
             // No command of this client streams.
             DataDestination::Stream { .. } | DataDestination::Discard => {
-                SegmentDestination::Nowhere
+                SegmentDestination::Discarded
             }
         };
     }
@@ -501,11 +501,11 @@ impl ConnectionClient {
 
     /// Answers commands that the state machine refused, or marks them as unsent if the connection
     /// ends.
-    fn settle_refused(&mut self) {
+    fn answer_refused(&mut self) {
         if self.refused.is_empty() {
             return;
         }
-        let ending = self.over.is_some() || self.leaving != LogoutProgress::None;
+        let ending = self.close_reason.is_some() || self.leaving != LogoutProgress::None;
         for (id, why) in std::mem::take(&mut self.refused) {
             if let (true, Some(PendingRequest::Command { unsent, .. })) =
                 (ending, self.pending.get_mut(&id))
@@ -653,7 +653,7 @@ impl ConnectionClient {
 
     /// Returns why the connection ended; the session's cause if it was dropped.
     fn cause(&self) -> ConnectionEnd {
-        let reason = self.over.as_ref().unwrap_or(&CloseReason::PeerClosed);
+        let reason = self.close_reason.as_ref().unwrap_or(&CloseReason::PeerClosed);
         let ended = ended(reason, &self.portal);
         match (reason, self.session_state.cause()) {
             (CloseReason::Dropped, Some(cause)) => cause.clone().into(),
@@ -673,14 +673,14 @@ impl ConnectionClient {
         let ending = self.ending.take().unwrap_or(ConnectionEnding::Lost);
         let cause = self.cause().error;
         let left_behind = self.record_lost_responses(ending);
-        let closed = self.over == Some(CloseReason::PeerClosed);
+        let closed = self.close_reason == Some(CloseReason::PeerClosed);
         if closed {
             self.session_state.record_target_close();
         }
         if closed && self.logged_in {
             self.session_state.record_close_of_target();
         }
-        let dropped = self.logged_in && self.over == Some(CloseReason::Dropped);
+        let dropped = self.logged_in && self.close_reason == Some(CloseReason::Dropped);
         if dropped && self.session_state.note_others_open() {
             self.quirks.note_order_loss(&self.portal, Instant::now());
         }
@@ -721,7 +721,7 @@ impl ConnectionClient {
     /// further requests.
     pub(crate) fn finish(mut self) -> (ConnectionEnd, mpsc::Receiver<HandleRequest>) {
         self.link.set_up(false);
-        self.settle_refused();
+        self.answer_refused();
         self.end_connection();
         let ended = self.cause();
         if let Some(answer) = self.login.take() {
@@ -742,7 +742,7 @@ impl ConnectionClient {
             }
         }
         if let Some(answer) = self.logout.take() {
-            let logged_out = matches!(self.over, Some(CloseReason::LoggedOut));
+            let logged_out = matches!(self.close_reason, Some(CloseReason::LoggedOut));
             let _ = answer.send(if logged_out { Ok(()) } else { Err(ended.error.clone()) });
         }
         let (_, nothing) = mpsc::channel(1);

@@ -180,7 +180,7 @@ impl Unit {
     ///
     /// # Errors
     /// The errors of [`command`](Self::command).
-    pub async fn vital_page(&self, page: u8) -> Result<Option<Bytes>, Error> {
+    pub async fn vpd_page(&self, page: u8) -> Result<Option<Bytes>, Error> {
         match self.inquiry(1, page).await {
             Ok(data) if data.len() >= 4 && data[1] == page => {
                 let body_bytes = usize::from(u16::get(&data[2..4]));
@@ -209,7 +209,7 @@ impl Unit {
     /// # Errors
     /// The errors of [`command`](Self::command).
     pub async fn serial_number(&self) -> Result<Option<String>, Error> {
-        Ok(self.vital_page(0x80).await?.map(|body| text(&body)))
+        Ok(self.vpd_page(0x80).await?.map(|body| text(&body)))
     }
 
     /// Reads the designators of the device identification page.
@@ -217,7 +217,7 @@ impl Unit {
     /// # Errors
     /// The errors of [`command`](Self::command).
     pub async fn designators(&self) -> Result<Vec<Designator>, Error> {
-        Ok(self.vital_page(0x83).await?.map_or_else(Vec::new, |body| parse_designators(&body)))
+        Ok(self.vpd_page(0x83).await?.map_or_else(Vec::new, |body| parse_designators(&body)))
     }
 
     /// Reads the block limits; `None` if the unit does not report them.
@@ -226,7 +226,7 @@ impl Unit {
     /// The errors of [`command`](Self::command).
     pub async fn block_limits(&self) -> Result<Option<BlockLimitsPage>, Error> {
         const BYTES: usize = 60;
-        Ok(self.vital_page(0xb0).await?.map(|body| {
+        Ok(self.vpd_page(0xb0).await?.map(|body| {
             // Older units have a shorter page; missing fields are 0.
             let mut raw = [0; BYTES];
             let copied = body.len().min(BYTES);
@@ -382,7 +382,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Judges how a command ended that may take `command_time`.
+    /// Decides what follows the end of a command that may take `command_time`.
     pub(crate) fn interpret_end(
         &mut self,
         command_time: Option<Duration>,
@@ -453,15 +453,15 @@ fn is_transient(sense: &[u8]) -> bool {
 
 fn sense_error(opcode: u8, bytes: &[u8]) -> Error {
     let mut sense = Sense::decode(bytes);
-    let of_earlier = Sense::is_deferred(bytes);
+    let is_deferred = Sense::is_deferred(bytes);
     let what = match &mut sense {
         Some(sense) => {
-            if of_earlier {
+            if is_deferred {
                 sense.information = None; // not a block of this command
             }
             let [code, qualifier] = sense.code.to_be_bytes();
-            let of = if of_earlier { " (deferred error of an earlier command)" } else { "" };
-            format!("command {opcode:02x}h: {:?} {code:02x}h/{qualifier:02x}h{of}", sense.key)
+            let note = if is_deferred { " (deferred error of an earlier command)" } else { "" };
+            format!("command {opcode:02x}h: {:?} {code:02x}h/{qualifier:02x}h{note}", sense.key)
         }
         None => format!("command {opcode:02x}h: CHECK CONDITION without sense data"),
     };

@@ -104,12 +104,12 @@ impl ConnectionTask {
             match self.again(&mut requests, &mut retries, &ended.error).await {
                 Some(socket) => match self.client(requests, None, clock) {
                     Ok(next) => (tcp, client) = (socket, next),
-                    Err(_) => return self.settle_mail(),
+                    Err(_) => return self.close_mailbox(),
                 },
                 None => break (ended.error, requests),
             }
         };
-        self.settle_mail();
+        self.close_mailbox();
         drop(life);
         while let Some(request) = requests.recv().await {
             request.refuse(&error);
@@ -118,9 +118,9 @@ impl ConnectionTask {
 
     /// Closes the mailbox, which has no reader any more, and keeps the uncertain writes found in
     /// it.
-    fn settle_mail(&self) {
-        for mail in self.0.state.mailbox.close() {
-            if let ConnectionMessage::Abort(_, Some(uncertain)) = mail {
+    fn close_mailbox(&self) {
+        for message in self.0.state.mailbox.close() {
+            if let ConnectionMessage::Abort(_, Some(uncertain)) = message {
                 self.0.session_context.hold(&self.0.session_state, uncertain);
             }
         }

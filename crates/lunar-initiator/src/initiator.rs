@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Pause before a command is sent again that a continuing session did not take.
+/// Pause before a command is sent again that the session refused without ending.
 pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 /// A session with one target, over one or more connections ([`SessionOptions::connections`]): each
@@ -34,7 +34,7 @@ pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// do that require commands in the order of their CmdSN, all commands use one connection from then
 /// on.
 ///
-/// The next request after the loss of a session has another one established, on the runtime of the
+/// The next request after the loss of a session establishes another one, on the runtime of the
 /// first. It has the same ISID, so that it replaces the lost one at the target, and is retried with
 /// growing pauses. It must reach the same portal group (RFC 7143 §6.3.5); a session in another one
 /// is not used. A command that was not sent waits for the new session, up to
@@ -247,7 +247,7 @@ impl Initiator {
         }
     }
 
-    /// Has a lost session re-established, at least until `until`, without waiting.
+    /// Starts to re-establish a lost session, at least until `until`, without waiting.
     pub(crate) fn reestablish(&self, until: Instant) {
         self.shared.supervisor.reestablish(until);
     }

@@ -118,17 +118,17 @@ mod tests {
     fn pauses_double_and_are_spread() {
         let mut first = Backoff::new(1);
         let mut second = Backoff::new(2_000_003);
-        let mut most = PAUSE_MIN;
+        let mut pause_max = PAUSE_MIN;
         let mut differ = 0;
         for _ in 0..100 {
             let (a, b) = (first.next_pause(), second.next_pause());
             for pause in [a, b] {
-                assert!((most / 2..=most).contains(&pause), "{pause:?} of {most:?}");
+                assert!((pause_max / 2..=pause_max).contains(&pause), "{pause:?} of {pause_max:?}");
             }
             differ += u32::from(a != b);
-            most = (most * 2).min(PAUSE_MAX);
+            pause_max = (pause_max * 2).min(PAUSE_MAX);
         }
-        assert_eq!(most, PAUSE_MAX);
+        assert_eq!(pause_max, PAUSE_MAX);
         assert!(differ > 90);
         assert!(Backoff::new(0).next_pause() <= PAUSE_MIN);
     }

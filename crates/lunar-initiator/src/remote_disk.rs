@@ -73,7 +73,7 @@ pub struct RemoteDisk {
     unit: Unit,
     name: Arc<str>,
     /// The geometry when the disk was opened.
-    opened: Geometry,
+    opened_geometry: Geometry,
     /// Number of blocks, which only grows.
     block_count: AtomicU64,
     /// Maximum number of blocks of one READ or WRITE.
@@ -86,7 +86,7 @@ pub struct RemoteDisk {
     /// not know the command.
     compare_and_write_blocks: AtomicU8,
     /// LBPME, LBPRZ and LBPWS: WRITE SAME deallocates, and deallocated blocks are zeroes.
-    unmaps: bool,
+    can_unmap: bool,
     thin: bool,
     granularity_bytes: u32,
     mode: Arc<Mutex<DeviceMode>>,
@@ -133,10 +133,10 @@ impl RemoteDisk {
         let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;
         let limits = unit.block_limits().await?;
         let mode = unit.mode().await?;
-        let provisioning = unit.vital_page(0xb2).await?.unwrap_or_default();
+        let provisioning = unit.vpd_page(0xb2).await?.unwrap_or_default();
         let block = u64::from(capacity.block_bytes);
         let blocks_of = |bytes: u64| (bytes / block).max(1);
-        let limited = |blocks: u64, most: u64| if blocks == 0 { most } else { blocks.min(most) };
+        let limited = |blocks: u64, limit: u64| if blocks == 0 { limit } else { blocks.min(limit) };
         let transfer_limit = limits.map_or(0, |limits| u64::from(limits.transfer_blocks_max));
         let write_same_limit = limits.map_or(0, |limits| limits.write_same_blocks_max);
         let granularity = limits.map_or(0, |limits| limits.unmap_granularity_blocks);
@@ -153,7 +153,7 @@ impl RemoteDisk {
             unit,
             name: url.to_string().into(),
             block_count: AtomicU64::new(capacity.block_count),
-            opened: Geometry {
+            opened_geometry: Geometry {
                 block_bytes: capacity.block_bytes,
                 block_count: capacity.block_count,
                 physical_block_bytes: physical,
@@ -165,7 +165,7 @@ impl RemoteDisk {
             compare_and_write_limit: limits.map_or(0, |limits| limits.compare_and_write_blocks_max),
             compare_and_write_blocks: AtomicU8::new(0),
             write_same_blocks: limited(write_same_limit, blocks_of(WRITE_SAME_BYTES_MAX)),
-            unmaps: capacity.thin && capacity.unmapped_reads_zeroes && write_same_unmaps,
+            can_unmap: capacity.thin && capacity.unmapped_reads_zeroes && write_same_unmaps,
             thin: capacity.thin,
             granularity_bytes: granularity
                 .checked_mul(capacity.block_bytes)
@@ -231,7 +231,7 @@ impl RemoteDisk {
         exact: bool,
     ) -> Result<(), lunar_block::Error> {
         self.check_range(range)?;
-        let wanted = range.count * u64::from(self.opened.block_bytes);
+        let wanted = range.count * u64::from(self.opened_geometry.block_bytes);
         let too_long = exact && bytes as u64 > wanted;
         if bytes as u64 >= wanted && !too_long {
             return Ok(());
@@ -304,7 +304,7 @@ impl RemoteDisk {
     }
 
     fn bytes_of(&self, blocks: u64) -> usize {
-        (blocks * u64::from(self.opened.block_bytes)) as usize
+        (blocks * u64::from(self.opened_geometry.block_bytes)) as usize
     }
 
     async fn read_all(
@@ -457,8 +457,8 @@ impl RemoteDisk {
         piece: BlockRange,
         may_unmap: bool,
     ) -> Result<(), lunar_block::Error> {
-        let flags = if may_unmap && self.unmaps { MAY_UNMAP } else { 0 };
-        let block = Bytes::from(vec![0; self.opened.block_bytes as usize]);
+        let flags = if may_unmap && self.can_unmap { MAY_UNMAP } else { 0 };
+        let block = Bytes::from(vec![0; self.opened_geometry.block_bytes as usize]);
         let written = self.send_write(transfer(WRITE_SAME_16, flags, piece), piece, block, false);
         written.await.map_err(|error| self.failed(Some(piece), error))
     }
@@ -499,14 +499,14 @@ impl RemoteDisk {
 async fn has_compare_and_write(name: &str, unit: &Unit) -> bool {
     const INVALID_COMMAND_OPERATION_CODE: u16 = 0x2000;
     let cdb = compare_and_write_cdb(BlockRange::new(0, 0), 0);
-    let asked = tokio::time::timeout(PROBE_TIME, unit.command(cdb, Bytes::new(), 0)).await;
-    let Ok(asked) = asked else {
+    let answer = tokio::time::timeout(PROBE_TIME, unit.command(cdb, Bytes::new(), 0)).await;
+    let Ok(answer) = answer else {
         tracing::info!(
             "{name}: the target does not answer a COMPARE AND WRITE of no blocks, so it is not used"
         );
         return false;
     };
-    let sense = asked.as_ref().err().and_then(Error::sense);
+    let sense = answer.as_ref().err().and_then(Error::sense);
     sense.is_none_or(|sense| sense.code != INVALID_COMMAND_OPERATION_CODE)
 }
 
@@ -566,7 +566,7 @@ impl BlockDevice for RemoteDisk {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { block_count: self.block_count.load(Ordering::Acquire), ..self.opened }
+        Geometry { block_count: self.block_count.load(Ordering::Acquire), ..self.opened_geometry }
     }
 
     fn read(
@@ -607,7 +607,7 @@ impl BlockDevice for RemoteDisk {
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {
-        if self.unmaps { Some(self) } else { None }
+        if self.can_unmap { Some(self) } else { None }
     }
 
     fn relay_map(&self) -> Option<&dyn RelayMap> {

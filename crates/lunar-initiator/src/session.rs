@@ -111,11 +111,11 @@ impl Session {
     /// support no more. A shortage is logged once. Runs on the runtime of the session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
         let _guard = self.shared.adjusting.lock().await;
-        let most = match self.shared.connector.quirks.one_connection_only() {
+        let connections_max = match self.shared.connector.quirks.one_connection_only() {
             true => 1,
             false => self.shared.established.session.max_connections.max(1),
         };
-        let wanted = wanted.clamp(1, most);
+        let wanted = wanted.clamp(1, connections_max);
         let mut connections = (**self.shared.connections.load()).clone();
         connections.retain(|connection| !connection.is_gone());
         if connections.is_empty() {
@@ -330,8 +330,8 @@ impl Session {
     /// Lists the targets. RFC 7143 Appendix C.
     pub(crate) async fn send_targets(&self) -> Result<Vec<TargetRecord>, Error> {
         let (answer, answered) = oneshot::channel();
-        let asked = self.choose().requests.send(HandleRequest::SendTargets { answer }).await;
-        asked.map_err(|_| self.end_error())?;
+        let sent = self.choose().requests.send(HandleRequest::SendTargets { answer }).await;
+        sent.map_err(|_| self.end_error())?;
         answered.await.map_err(|_| self.end_error())?
     }
 

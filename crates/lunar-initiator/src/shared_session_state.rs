@@ -128,7 +128,7 @@ pub(crate) struct SharedSessionState {
 struct State {
     machine: InitiatorSession,
     mailboxes: BTreeMap<u16, Arc<ConnectionMessageSender>>,
-    /// Time at which a connection last began to log in beside another one.
+    /// Time at which a connection last began to log in alongside another one.
     joined_at: Option<Instant>,
     /// Time at which the target first closed a connection after that.
     closed_at: Option<Instant>,

@@ -201,7 +201,7 @@ fn a_reached_threshold_is_reported() {
     let small = SmallDiskServer::serve("threshold", &["--thin-threshold", "50%"]);
     block_on(async {
         let disk = small.connect(0).await;
-        let page = disk.unit().vital_page(0xb2).await.unwrap().expect("it is thin");
+        let page = disk.unit().vpd_page(0xb2).await.unwrap().expect("it is thin");
         assert_eq!(page[0], 11, "threshold sets of a mebibyte");
         for _ in 0..2 {
             std::fs::write(small.neighbour(), vec![1; 16 << 20]).unwrap();

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 impl lunar_net::ConnectionHandler for ConnectionClient {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.segment_bytes = header.data_segment_bytes() as usize;
-        self.filling = SegmentDestination::Nowhere;
+        self.filling = SegmentDestination::Discarded;
         self.handle(now, Input::Header(header), out);
     }
 
@@ -22,7 +22,7 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
 
     fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.filling {
-            SegmentDestination::Nowhere => &mut [],
+            SegmentDestination::Discarded => &mut [],
             SegmentDestination::Control { buffer, filled } => {
                 buffer.get_mut(*filled..).unwrap_or_default()
             }
@@ -37,14 +37,14 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
 
     fn payload_filled(&mut self, bytes: usize) {
         match &mut self.filling {
-            SegmentDestination::Nowhere => {}
+            SegmentDestination::Discarded => {}
             SegmentDestination::Control { filled, .. } => *filled += bytes,
             SegmentDestination::Command { at, .. } => *at += bytes,
         }
     }
 
     fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
-        let data = match std::mem::replace(&mut self.filling, SegmentDestination::Nowhere) {
+        let data = match std::mem::replace(&mut self.filling, SegmentDestination::Discarded) {
             SegmentDestination::Control { buffer, .. } => Bytes::from(buffer),
             _ => Bytes::new(),
         };
@@ -56,19 +56,19 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
         if !self.started {
             // The login request is ready in the state machine from the start.
             self.started = true;
-            self.pump(now, out);
+            self.handle_outputs(now, out);
             worked = true;
         }
         if self.link.mailbox.poll(context) {
             self.link.mailbox.take(&mut self.inbox);
             self.process_inbox(now);
-            self.pump(now, out);
+            self.handle_outputs(now, out);
             worked = true;
         }
         worked |= self.poll_requests(now, context, out);
         self.leave_when_drained(now, out);
         worked |= self.has_messages();
-        self.settle_session(now, out);
+        self.exchange_messages(now, out);
         if worked { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -103,6 +103,6 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
     }
 
     fn is_over(&self) -> bool {
-        self.over.is_some()
+        self.close_reason.is_some()
     }
 }

@@ -146,15 +146,16 @@ fn refused_commands_are_executed_in_order() {
             }
             // Few commands do not use the storage all the time: each takes a round trip.
             let each = SERVICE.max((2 * ONE_WAY + SERVICE) / commands_max as u32);
-            let most = each * (COMMANDS as u32 * 5 / 4) + 4 * ONE_WAY;
-            assert!(began.elapsed() <= most, "{commands_max}: {:?}", began.elapsed());
+            let time_max = each * (COMMANDS as u32 * 5 / 4) + 4 * ONE_WAY;
+            assert!(began.elapsed() <= time_max, "{commands_max}: {:?}", began.elapsed());
             assert_is_empty(&depth);
         });
     }
 }
 
-/// Fault: beside hosts with many commands a host with one at a time waited for seconds, and after
-/// ten seconds commands ended with BUSY. Goal: it waits for the commands that were there before it.
+/// Fault: alongside hosts with many commands a host with one at a time waited for seconds, and
+/// after ten seconds commands ended with BUSY. Goal: it waits for the commands that were there
+/// before it.
 #[test]
 fn a_late_command_is_not_starved() {
     for commands_max in [1, 25, 97] {
@@ -243,8 +244,8 @@ fn a_storage_that_works_again_is_used() {
         assert!(times.iter().all(Result::is_ok));
         let took = began.elapsed() - time;
         // The pause of a command, a round trip for each doubling, and the execution.
-        let most = STALL_TIME + 7 * (2 * ONE_WAY + SERVICE) + SERVICE * COMMANDS as u32;
-        assert!(took <= most, "{took:?}");
+        let time_max = STALL_TIME + 7 * (2 * ONE_WAY + SERVICE) + SERVICE * COMMANDS as u32;
+        assert!(took <= time_max, "{took:?}");
         assert_is_empty(&depth);
     });
 }
@@ -253,7 +254,7 @@ fn a_storage_that_works_again_is_used() {
 /// others about as fast as without the refused ones.
 #[test]
 fn refused_commands_of_one_kind_do_not_delay_others() {
-    let reads_beside = |writes: usize| {
+    let reads_during = |writes: usize| {
         block_on(async {
             let (depth, storage) = (QueueDepth::default(), Storage::new(usize::MAX));
             let end = Instant::now() + 20 * STALL_TIME;
@@ -274,10 +275,10 @@ fn refused_commands_of_one_kind_do_not_delay_others() {
             storage.executed.borrow().len()
         })
     };
-    let (alone, beside) = (reads_beside(0), reads_beside(32));
+    let (alone, concurrent) = (reads_during(0), reads_during(32));
     assert!(
-        beside * 10 >= alone * 9,
-        "{beside} reads beside refused writes, {alone} without; at least 90 % expected"
+        concurrent * 10 >= alone * 9,
+        "{concurrent} reads during refused writes, {alone} without; at least 90 % expected"
     );
 }
 
@@ -303,7 +304,7 @@ impl SmallStorage {
 /// Returns the number of short commands that `short` hosts execute at a storage with memory for
 /// `memory` long commands, while `long` hosts send long ones, and the number of commands that each
 /// of the hosts with long commands executes.
-fn beside_long(short: usize, long: usize, memory: usize) -> (usize, Vec<usize>) {
+fn short_and_long(short: usize, long: usize, memory: usize) -> (usize, Vec<usize>) {
     block_on(async {
         let depth = QueueDepth::default();
         let storage = SmallStorage { memory: Cell::new(memory) };
@@ -333,13 +334,13 @@ fn beside_long(short: usize, long: usize, memory: usize) -> (usize, Vec<usize>) 
 /// turns.
 #[test]
 fn refusals_of_long_commands_do_not_limit_short_ones() {
-    let (alone, _) = beside_long(26, 0, 0);
+    let (alone, _) = short_and_long(26, 0, 0);
     for (long, memory) in [(4, 1), (26, 2), (4, 0)] {
-        let (beside, executed) = beside_long(26, long, memory);
+        let (concurrent, executed) = short_and_long(26, long, memory);
         assert!(
-            beside * 100 >= alone * 99,
-            "{long} hosts with long commands, memory for {memory}: {beside} short commands beside \
-             them, {alone} without; at least 99 % expected"
+            concurrent * 100 >= alone * 99,
+            "{long} hosts with long commands, memory for {memory}: {concurrent} short commands \
+             during them, {alone} without; at least 99 % expected"
         );
         let (all, least) = (executed.iter().sum::<usize>(), executed.iter().min());
         assert!(least.is_some_and(|least| least * 2 >= all / long), "{executed:?}");

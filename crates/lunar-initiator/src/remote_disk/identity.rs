@@ -14,8 +14,8 @@ impl RemoteDisk {
     /// than the opened one responds · the errors of the commands.
     pub async fn reported_identity(&self) -> Result<ReportedIdentity, Error> {
         let standard = self.unit.inquiry(0, 0).await?;
-        let page = self.unit.vital_page(0x83).await?;
-        let serial_number = self.unit.vital_page(0x80).await?;
+        let page = self.unit.vpd_page(0x83).await?;
+        let serial_number = self.unit.vpd_page(0x80).await?;
         let (page, serial_number) = (page.as_deref(), serial_number.as_deref());
         let identity =
             ReportedIdentity::parse(&standard, page, serial_number).map_err(|error| {

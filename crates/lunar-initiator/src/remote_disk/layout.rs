@@ -120,10 +120,10 @@ fn isid_of(isid: [u8; 6], key: PathKey) -> [u8; 6] {
 }
 
 /// Number of connections of session number `session` when `wanted` connections are spread over
-/// sessions of at most `most`; 0 if there is no such session.
-fn share(wanted: u16, most: u16, session: u16) -> u16 {
-    let before = session.saturating_mul(most.max(1));
-    wanted.max(1).saturating_sub(before).min(most.max(1))
+/// sessions of at most `connections_max`; 0 if there is no such session.
+fn share(wanted: u16, connections_max: u16, session: u16) -> u16 {
+    let before = session.saturating_mul(connections_max.max(1));
+    wanted.max(1).saturating_sub(before).min(connections_max.max(1))
 }
 
 impl RemoteDisk {
@@ -189,9 +189,9 @@ impl RemoteDisk {
             return;
         };
         let mut missing = layout.missing.lock().await;
-        let most = self.unit.initiator().established().session.max_connections.max(1);
-        let wanted = wanted.clamp(1, most.saturating_mul(SESSIONS_PER_PORTAL_MAX));
-        let excess = self.paths.retain(|path| share(wanted, most, path.key.session) > 0);
+        let connections_max = self.unit.initiator().established().session.max_connections.max(1);
+        let wanted = wanted.clamp(1, connections_max.saturating_mul(SESSIONS_PER_PORTAL_MAX));
+        let excess = self.paths.retain(|path| share(wanted, connections_max, path.key.session) > 0);
         let left = join_all(excess.iter().map(|path| drain_and_log_out(path))).await;
         for (path, left) in excess.into_iter().zip(left) {
             if !left {
@@ -200,7 +200,7 @@ impl RemoteDisk {
         }
         let existing: BTreeSet<PathKey> = self.paths.all().iter().map(|path| path.key).collect();
         let adjust = self.paths.all().into_iter().map(|path| async move {
-            let connections = share(wanted, most, path.key.session);
+            let connections = share(wanted, connections_max, path.key.session);
             path.unit.initiator().want_connections(connections);
             if path.unit.initiator().session_now().is_some() {
                 let _ = path.unit.initiator().adjust_connections(connections).await;
@@ -208,7 +208,7 @@ impl RemoteDisk {
         });
         join_all(adjust).await;
         let portals = layout.plan.portals.len() as u16;
-        let sessions = (0..).take_while(|session| share(wanted, most, *session) > 0);
+        let sessions = (0..).take_while(|session| share(wanted, connections_max, *session) > 0);
         let mut keys: Vec<PathKey> = sessions
             .flat_map(|session| (0..portals).map(move |portal| PathKey { portal, session }))
             .collect();
@@ -223,7 +223,7 @@ impl RemoteDisk {
         missing.retain(|key| keys.contains(key));
         keys.retain(|key| !existing.contains(key) && !missing.contains(key));
         let opening = keys.iter().map(|key| async {
-            let connections = share(wanted, most, key.session);
+            let connections = share(wanted, connections_max, key.session);
             (*key, layout.plan.path(*key, connections, &self.paths).await)
         });
         for (key, path) in join_all(opening).await {
@@ -236,7 +236,7 @@ impl RemoteDisk {
                         "a path cannot be opened; it will be retried"
                     );
                     missing.insert(key);
-                    self.retry_path(layout, key, share(wanted, most, key.session));
+                    self.retry_path(layout, key, share(wanted, connections_max, key.session));
                 }
             }
         }
@@ -353,16 +353,16 @@ mod tests {
     /// Goal: sessions together have as many connections as wanted, none more than its limit.
     #[test]
     fn connections_are_shared_out() {
-        for (wanted, most, shares) in [
+        for (wanted, connections_max, shares) in [
             (1, 1, vec![1]),
             (4, 1, vec![1, 1, 1, 1]),
             (4, 8, vec![4]),
             (10, 4, vec![4, 4, 2]),
             (0, 0, vec![1]),
         ] {
-            let all = (0..).map(|session| share(wanted, most, session));
+            let all = (0..).map(|session| share(wanted, connections_max, session));
             let all: Vec<u16> = all.take_while(|share| *share > 0).collect();
-            assert_eq!(all, shares, "{wanted} of {most}");
+            assert_eq!(all, shares, "{wanted} of {connections_max}");
         }
         assert_eq!(share(u16::MAX, u16::MAX, u16::MAX), 0);
     }

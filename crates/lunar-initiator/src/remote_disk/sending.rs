@@ -216,10 +216,10 @@ impl RemoteDisk {
             // Unit attentions are recorded as they arrive; readiness does not matter here.
             path.unit.in_session(&session).test_ready().await.ok()
         };
-        let asked = join_all(self.paths.all().into_iter().map(ask));
+        let answers = join_all(self.paths.all().into_iter().map(ask));
         let until = Instant::now() + RESET_REPORT_TIME;
         tokio::select! {
-            _ = asked => {}
+            _ = answers => {}
             () = self.unit.initiator().timer(until) => {}
         }
         self.unflushed.mark(self.paths.reported_losses());

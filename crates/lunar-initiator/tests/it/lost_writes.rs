@@ -104,7 +104,7 @@ fn deferred(sense: &Sense, format: SenseFormat) -> Vec<u8> {
 
 /// Delays the response to a command on one connection by the rule `late`. A flush on the other
 /// connection is answered before it, but after the target has executed the command.
-async fn flush_beside_a_late_answer(rig: &Rig, late: Rule, is_abandoned: bool) {
+async fn flush_during_a_late_answer(rig: &Rig, late: Rule, is_abandoned: bool) {
     rig.write().await;
     rig.relay.rule(Rule { held: true, ..late });
     let pending = rig.test_ready();
@@ -125,7 +125,7 @@ fn a_flush_does_not_overtake_a_reset() {
     block_on(async {
         let rig = Rig::new(2).await;
         let sense = Some(fixed(&Sense::POWER_ON_RESET));
-        flush_beside_a_late_answer(&rig, Rule { sense, ..Rule::of(TEST_UNIT_READY) }, false).await;
+        flush_during_a_late_answer(&rig, Rule { sense, ..Rule::of(TEST_UNIT_READY) }, false).await;
         rig.disk.flush().await.expect("the loss is reported once");
         rig.end().await;
     });
@@ -138,7 +138,7 @@ fn a_reset_reported_to_an_abandoned_command_fails_the_flush() {
     block_on(async {
         let rig = Rig::new(2).await;
         let sense = Some(fixed(&Sense::POWER_ON_RESET));
-        flush_beside_a_late_answer(&rig, Rule { sense, ..Rule::of(TEST_UNIT_READY) }, true).await;
+        flush_during_a_late_answer(&rig, Rule { sense, ..Rule::of(TEST_UNIT_READY) }, true).await;
         rig.disk.flush().await.expect("the loss is reported once");
         rig.end().await;
     });
@@ -149,7 +149,7 @@ fn a_reset_reported_to_an_abandoned_command_fails_the_flush() {
 fn a_flush_fails_if_responses_were_lost() {
     block_on(async {
         let rig = Rig::new(2).await;
-        flush_beside_a_late_answer(&rig, Rule { cut: true, ..Rule::of(TEST_UNIT_READY) }, false)
+        flush_during_a_late_answer(&rig, Rule { cut: true, ..Rule::of(TEST_UNIT_READY) }, false)
             .await;
         rig.disk.flush().await.expect("the loss is reported once");
         rig.write().await;
@@ -256,12 +256,12 @@ fn a_failed_flush_fails_concurrent_flushes() {
         rig.relay.rule(Rule { held: true, ..failed() });
         let first = rig.flush();
         rig.relay.until_all_applied().await;
-        let beside = rig.flush();
+        let concurrent = rig.flush();
         rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
         rig.relay.release_held();
         let error = first.await.unwrap().expect_err("the flush failed");
         assert_eq!(error.kind, lunar_block::ErrorKind::Medium, "{error}");
-        assert_cache_lost(beside.await.unwrap());
+        assert_cache_lost(concurrent.await.unwrap());
         assert_eq!(rig.disk.losses(), 1);
         rig.disk.flush().await.expect("the loss was reported");
 
