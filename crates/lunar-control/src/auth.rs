@@ -76,7 +76,7 @@ impl Token {
     ///
     /// # Errors
     /// Fails if the file cannot be read or is readable by other users, and if the token is too
-    /// short or not valid in a header. The message repeats nothing of the token.
+    /// short or not valid in a header. The message does not contain the token.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         Self::read_if(path, Readable::Any)
     }
@@ -121,9 +121,11 @@ impl Token {
     /// Whether the headers contain the token. The comparison runs in constant time; only the length
     /// of the token can be derived from the time.
     fn is_in(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
-        let scheme = shown.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
-        let same = shown.get(7..).unwrap_or_default().ct_eq(&self.0);
+        let authorization =
+            headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+        let scheme =
+            authorization.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
+        let same = authorization.get(7..).unwrap_or_default().ct_eq(&self.0);
         scheme && bool::from(same)
     }
 }
@@ -134,7 +136,7 @@ pub(crate) struct Guard {
     token: Arc<Slot<Token>>,
     /// Start of the clock for the log lines about wrong tokens.
     start: Instant,
-    lines: LogBudget,
+    log_budget: LogBudget,
 }
 
 pub(crate) async fn guard(
@@ -160,14 +162,14 @@ pub(crate) async fn guard(
 
 impl Guard {
     pub(crate) fn new(token: Arc<Slot<Token>>) -> Self {
-        Self { token, start: Instant::now(), lines: LogBudget::default() }
+        Self { token, start: Instant::now(), log_budget: LogBudget::default() }
     }
 
     /// Logs a refused token, as somebody may be guessing tokens. Any client can cause these lines,
     /// so their rate is limited.
     fn log_refused_token(&self, address: SocketAddr) {
         let now = Time::ZERO.after(self.start.elapsed());
-        if let Some(suppressed) = self.lines.line(now) {
+        if let Some(suppressed) = self.log_budget.take_line(now) {
             let suppressed = (suppressed > 0).then_some(suppressed);
             tracing::warn!(
                 peer = %address,
@@ -280,8 +282,8 @@ mod tests {
         ] {
             let list = [HOST, ("authorization", wrong)];
             for method in [Method::GET, Method::POST] {
-                let judged = authorize(true, false, method, &list);
-                assert_eq!(judged, Err(StatusCode::UNAUTHORIZED), "{wrong}");
+                let result = authorize(true, false, method, &list);
+                assert_eq!(result, Err(StatusCode::UNAUTHORIZED), "{wrong}");
             }
         }
         assert_eq!(authorize(false, false, Method::GET, &[HOST]), Ok(Caller::Anybody { address }));
@@ -295,8 +297,8 @@ mod tests {
     fn pages_are_refused() {
         let token = ("authorization", "Bearer 0123456789abcdef");
         for host in ["evil.example", "127.0.0.1.evil.example:9", "localhost.evil.example", "a@b"] {
-            let judged = authorize(true, false, Method::GET, &[("host", host), token]);
-            assert_eq!(judged, Err(StatusCode::FORBIDDEN), "{host}");
+            let result = authorize(true, false, Method::GET, &[("host", host), token]);
+            assert_eq!(result, Err(StatusCode::FORBIDDEN), "{host}");
         }
         let two = [("host", "127.0.0.1"), ("host", "evil.example"), token];
         assert_eq!(authorize(true, false, Method::GET, &two), Err(StatusCode::FORBIDDEN));
@@ -323,7 +325,7 @@ mod tests {
             assert!(guard.authorize(&peer, &Method::GET, &HeaderMap::new()).is_err());
         }
         let next_day = Time::ZERO.after(Duration::from_secs(86_400));
-        let suppressed = guard.lines.line(next_day);
+        let suppressed = guard.log_budget.take_line(next_day);
         assert!(suppressed.is_some_and(|suppressed| suppressed > 5_000), "{suppressed:?}");
     }
 

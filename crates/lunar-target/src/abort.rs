@@ -142,8 +142,8 @@ impl AbortSignal {
         UnlessAborted { signal: self, work }
     }
 
-    /// Lets the connection go on with other commands, and with this one in its owner's turn, unless
-    /// the command is aborted. If the runtime woke the connection later, as
+    /// Lets the connection continue with other commands, and with this one in its owner's turn,
+    /// unless the command is aborted. If the runtime woke the connection later, as
     /// `tokio::task::yield_now` does, its other commands would be polled in vain.
     pub(crate) async fn yield_now(&self) -> Result<(), Aborted> {
         let mut yielded = false;

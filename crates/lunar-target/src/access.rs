@@ -37,7 +37,7 @@ pub(crate) struct TargetsQuery {
 const TARGET_BYTES: usize = 512;
 
 impl AccessRules {
-    /// Judges the first claim of a login. A target that the initiator may not use is reported as
+    /// Checks the first claim of a login. A target that the initiator may not use is reported as
     /// not found; the reason beside the status is for the log.
     pub(crate) fn identify(
         &self,

@@ -24,7 +24,7 @@ pub(crate) struct Connections {
     last_id: AtomicU64,
     counters: Arc<Counters>,
     /// Budget of log lines about connections that ended with an error.
-    lines: LogBudget,
+    log_budget: LogBudget,
     clock: Clock,
     /// True when the server stops.
     stop: watch::Receiver<bool>,
@@ -59,7 +59,7 @@ impl Connections {
             table: Mutex::new(ConnectionTable::new(limits)),
             last_id: AtomicU64::new(0),
             counters,
-            lines: LogBudget::default(),
+            log_budget: LogBudget::default(),
             clock,
             stop,
         }
@@ -112,10 +112,10 @@ impl Connections {
     }
 
     /// Sends a message to every connection; returns their number.
-    pub(crate) fn send_to_all(&self, mail: impl Fn() -> ConnectionEvent) -> usize {
+    pub(crate) fn send_to_all(&self, event: impl Fn() -> ConnectionEvent) -> usize {
         let table = self.table();
         for link in table.handles() {
-            let _ = link.mailbox.send(mail()); // the connection may be closing
+            let _ = link.mailbox.send(event()); // the connection may be closing
         }
         table.len()
     }
@@ -141,7 +141,7 @@ impl Connections {
 
     /// Logs the reason why a connection was closed, unless such lines come in a flood.
     pub(crate) fn warn(&self, peer: Option<SocketAddr>, why: &str) {
-        if let Some(suppressed) = self.lines.line(self.clock.now()) {
+        if let Some(suppressed) = self.log_budget.take_line(self.clock.now()) {
             let suppressed = (suppressed > 0).then_some(suppressed);
             let peer = peer.map(tracing::field::display);
             tracing::warn!(peer, suppressed, "connection closed: {}", printable(why));

@@ -210,7 +210,7 @@ impl BackingHealth {
     }
 
     /// Logs that a check takes too long.
-    fn tell_if_late(&self) {
+    fn report_if_late(&self) {
         let mut state = self.state();
         let late = state.check_began.is_some_and(|began| began.elapsed() > CHECK_TIME_MAX);
         if late && !std::mem::replace(&mut state.is_late, true) {
@@ -321,7 +321,7 @@ struct Queue {
 impl CheckQueue {
     /// Queues checks of all files whose last check has ended.
     fn begin_round(self: &Arc<Self>, backings: &[Arc<BackingHealth>]) {
-        backings.iter().for_each(|backing| backing.tell_if_late());
+        backings.iter().for_each(|backing| backing.report_if_late());
         let mut queue = lock(&self.queue);
         queue.due.extend(backings.iter().filter(|backing| backing.claim_check()).cloned());
         if queue.due.is_empty() {

@@ -41,7 +41,7 @@ pub(crate) struct Claimant<'a> {
     pub(crate) is_configured: bool,
 }
 
-/// Delay before a login may go on.
+/// Delay before a login may continue.
 #[derive(Debug)]
 pub(crate) enum LoginDelay {
     /// No delay.
@@ -231,8 +231,8 @@ impl Failures {
             (if login.is_configured { of_name } else { same_kind.count() }, of_name)
         };
         let shares: Vec<_> = self.waiting.iter().map(share).collect();
-        let most = shares.iter().max();
-        if let Some(oldest) = shares.iter().position(|share| Some(share) == most) {
+        let largest = shares.iter().max();
+        if let Some(oldest) = shares.iter().position(|share| Some(share) == largest) {
             // If the receiver is gone, the login is about to report that it no longer waits.
             let _ = self.waiting.remove(oldest).replace.send(());
         }

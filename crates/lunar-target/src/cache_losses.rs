@@ -142,8 +142,8 @@ mod tests {
 
     /// Fault: 1,024 new names displaced the record of an attached nexus, so each of its SYNCHRONIZE
     /// CACHEs failed as long as a host logged in with new names, once the device had lost writes.
-    /// Goal: attached nexuses keep their records, and hosts that are gone keep theirs beside a host
-    /// with many names; the number of records is bounded.
+    /// Goal: attached nexuses keep their records, and hosts that are gone keep theirs alongside a
+    /// host with many names; the number of records is bounded.
     #[test]
     fn new_names_displace_no_record_of_others() {
         let losses = CacheLosses::default();

@@ -52,7 +52,7 @@ type Joining = Pin<Box<dyn Future<Output = Result<(Joined, Arc<Session>), LoginS
 const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
 
 /// Messages taken from the mailbox in one go.
-const MAIL_BATCH: usize = 64;
+const EVENT_BATCH: usize = 64;
 
 /// Number of messages of each kind for which room is kept while there are none.
 const MESSAGES_KEPT_MAX: usize = 4;
@@ -96,12 +96,12 @@ pub(crate) fn spawn(
     tcp: std::net::TcpStream,
     path: ConnectionPath,
 ) {
-    let (mailbox, mail) = unbounded_channel();
+    let (mailbox, events) = unbounded_channel();
     let Some((counted, abort)) = services.connections.enter(path.peer, &mailbox) else { return };
     let services = Arc::clone(services);
     let owner = services.memory.time_owner_of(PeerNetwork::of(path.peer.ip()));
     cores.spawn_for(owner, move || {
-        let connection = move || Connection::new(services, counted, path, mailbox, mail);
+        let connection = move || Connection::new(services, counted, path, mailbox, events);
         Abortable::new(serve(connection, tcp, path), abort).map(|_| ())
     });
 }
@@ -137,15 +137,15 @@ struct Connection {
     counted: CountedConnection,
     path: ConnectionPath,
     machine: TargetConnection,
-    /// Answers that the machine gets when it has no more outputs.
-    answers: VecDeque<Input>,
-    /// Mail that was taken from the mailbox and is not opened yet. Its memory is kept.
+    /// Inputs that the machine gets when it has no more outputs.
+    pending_inputs: VecDeque<Input>,
+    /// Events that were taken from the channel and are not handled yet. Its memory is kept.
     pending_events: VecDeque<ConnectionEvent>,
     /// True while the owner of the connection has no turn: of the session's messages only aborts
     /// are processed.
     is_out_of_turn: bool,
     mailbox: ConnectionEventSender,
-    mail: UnboundedReceiver<ConnectionEvent>,
+    events: UnboundedReceiver<ConnectionEvent>,
     login: Login,
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
@@ -168,7 +168,7 @@ struct Connection {
     units_of_aborted_tasks: Vec<Arc<dyn Unit>>,
     receiving: Receiving,
     deadline: Option<Time>,
-    over: Option<CloseReason>,
+    close_reason: Option<CloseReason>,
     relaying: Option<Relaying>,
 }
 
@@ -178,7 +178,7 @@ impl Connection {
         counted: CountedConnection,
         path: ConnectionPath,
         mailbox: ConnectionEventSender,
-        mail: UnboundedReceiver<ConnectionEvent>,
+        events: UnboundedReceiver<ConnectionEvent>,
     ) -> Self {
         let limits = &services.limits;
         let defaults = ConnectionLimits::default();
@@ -201,11 +201,11 @@ impl Connection {
             counted,
             path,
             machine,
-            answers: VecDeque::new(),
+            pending_inputs: VecDeque::new(),
             pending_events: VecDeque::new(),
             is_out_of_turn: false,
             mailbox,
-            mail,
+            events,
             login: Login::default(),
             joining: None,
             session: None,
@@ -218,23 +218,23 @@ impl Connection {
             commands,
             managed: TaskIds::default(),
             units_of_aborted_tasks: Vec::new(),
-            receiving: Receiving::Nowhere,
+            receiving: Receiving::Discarded,
             // An immediate deadline: the machine then starts the login timer even if nothing
             // arrives.
             deadline: Some(Time::default()),
-            over: None,
+            close_reason: None,
             relaying: None,
         }
     }
 
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
         self.feed(now, input);
-        self.follow(now, out);
+        self.handle_outputs(now, out);
     }
 
-    /// Feeds answers and follows outputs until none is left.
-    fn settle(&mut self, now: Time, out: &mut Outbox) {
-        if let Some(input) = self.answers.pop_front() {
+    /// Handles the pending inputs, and their outputs, until none is left.
+    fn handle_pending_inputs(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(input) = self.pending_inputs.pop_front() {
             self.handle(now, input, out);
         }
     }
@@ -256,13 +256,12 @@ impl Connection {
         self.machine.handle(now, input);
     }
 
-    /// Follows the outputs of the machine. Answers other than those of tasks are fed when there is
-    /// no further output.
-    fn follow(&mut self, now: Time, out: &mut Outbox) {
+    /// Handles the outputs of the machine, and the pending inputs when there is no further output.
+    fn handle_outputs(&mut self, now: Time, out: &mut Outbox) {
         loop {
             match self.machine.poll() {
                 Output::Send(pdu) => out.push(pdu),
-                Output::ToSession(message) => self.tell_session(now, message),
+                Output::ToSession(message) => self.send_to_session(now, message),
                 Output::Start(task) => self.start(now, &task),
                 Output::Receive(destination) => self.receive(destination),
                 Output::Run(task) => self.run(now, task),
@@ -271,25 +270,25 @@ impl Connection {
                     if !self.permits.is_empty() {
                         self.permits.clear(); // permits of tasks that failed before their start
                     }
-                    match self.answers.pop_front() {
+                    match self.pending_inputs.pop_front() {
                         Some(input) => self.feed(now, input),
                         None => return,
                     }
                 }
-                output => self.follow_rare(output, out),
+                output => self.handle_rare_output(output, out),
             }
         }
     }
 
-    /// Queues the inputs of tasks that go on for the machine, such as data. They must come before
-    /// the ends of these tasks, and behind those of tasks that ended before. Returns their number,
-    /// and that of their bytes.
+    /// Queues the inputs of running tasks for the machine, such as data. They must come before the
+    /// ends of these tasks, and after those of tasks that ended before. Returns their number, and
+    /// that of their bytes.
     fn queue_task_inputs(&mut self) -> (usize, usize) {
         let (mut inputs, mut bytes) = (0, 0);
         while let Some(input) = self.tasks.next_input() {
             inputs += 1;
             bytes += data_in_bytes(&input);
-            self.answers.push_back(input);
+            self.pending_inputs.push_back(input);
         }
         (inputs, bytes)
     }
@@ -301,16 +300,16 @@ impl Connection {
         }
     }
 
-    /// Follows the outputs that do not occur with every command.
+    /// Handles the outputs that do not occur with every command.
     #[cold]
-    fn follow_rare(&mut self, output: Output, out: &mut Outbox) {
+    fn handle_rare_output(&mut self, output: Output, out: &mut Outbox) {
         match output {
             Output::Identify(claim) => {
                 let answer = self.login.identify(&self.services.logins, *claim, self.path);
                 if answer.is_none() {
                     self.counted.wait();
                 }
-                self.answers.extend(answer.map(Box::new).map(Input::Identified));
+                self.pending_inputs.extend(answer.map(Box::new).map(Input::Identified));
             }
             Output::Join(join) => self.join(*join),
             Output::ListTargets { only, after, text_bytes } => {
@@ -318,7 +317,7 @@ impl Connection {
                 let initiator = self.session.as_ref().map(|(session, _)| session);
                 let name = initiator.map_or("", |session| &session.key.initiator_name);
                 let (records, more) = self.services.rules.visible_targets(name, self.path, &query);
-                self.answers.push_back(Input::Targets { records, more });
+                self.pending_inputs.push_back(Input::Targets { records, more });
             }
             Output::Abort(task) => {
                 self.commands.abort(task);
@@ -328,13 +327,13 @@ impl Connection {
                 {
                     self.units_of_aborted_tasks.push(Arc::clone(unit));
                 }
-                self.answers.extend(self.tasks.abort(task));
+                self.pending_inputs.extend(self.tasks.abort(task));
             }
             Output::Fail { task, lun, fault } => {
                 self.forget_segment(task);
                 if let Some((session, _)) = &self.session {
                     let unit = session.unit(lun);
-                    self.answers.extend(self.tasks.fail(task, unit.as_ref(), fault));
+                    self.pending_inputs.extend(self.tasks.fail(task, unit.as_ref(), fault));
                 }
             }
             Output::FullFeature(parameters) => {
@@ -359,7 +358,7 @@ impl Connection {
                     matches!(&self.receiving, Receiving::Task { task: its, .. } if *its == task);
                 self.tasks.data_arrived(task, offset_bytes, bytes, digest, is_filling);
             }
-            // These are handled in `follow`.
+            // These are handled in `handle_outputs`.
             Output::Send(_)
             | Output::ToSession(_)
             | Output::Start(_)
@@ -380,13 +379,13 @@ impl Connection {
             }
             _ => {}
         }
-        self.over = Some(reason);
+        self.close_reason = Some(reason);
         self.counted.log_out();
     }
 
     /// Passes a message to the session. The machine gets the answer before any other input, so that
     /// its next PDU carries the current window.
-    fn tell_session(&mut self, now: Time, message: ToSession) {
+    fn send_to_session(&mut self, now: Time, message: ToSession) {
         let Some((session, cid)) = &self.session else { return };
         if let ToSession::TaskEnded(task) = &message
             && !self.managed.is_empty()
@@ -394,12 +393,12 @@ impl Connection {
             self.managed.remove(task);
         }
         if self.pending_events.is_empty()
-            && let Some(answer) = session.try_handle_message(*cid, &message, &self.mail)
+            && let Some(answer) = session.try_handle_message(*cid, &message, &self.events)
         {
             return self.feed(now, Input::Session(answer));
         }
         let closed = matches!(message, ToSession::ConnectionClosed);
-        session.handle_message(now, *cid, message, &mut self.mail, &mut self.pending_events);
+        session.handle_message(now, *cid, message, &mut self.events, &mut self.pending_events);
         if closed {
             // RFC 7143 §11.14.5. If the session ended with the connection, its nexus is gone and
             // gets no unit attention.
@@ -410,9 +409,9 @@ impl Connection {
             }
         }
         while !self.is_out_of_turn
-            && let Some(mail) = self.pending_events.pop_front()
+            && let Some(event) = self.pending_events.pop_front()
         {
-            let input = self.open(mail);
+            let input = self.input_of(event);
             self.feed(now, input);
         }
     }
@@ -435,7 +434,7 @@ impl Connection {
         let keeps_proven = self.services.rules.catalogue.load().requires_proof();
         if let Err(connection_limit) = self.counted.log_in(phase, relation, keeps_proven) {
             let status = self.login.connection_limit(connection_limit);
-            return self.answers.push_back(Input::Joined(Err(status)));
+            return self.pending_inputs.push_back(Input::Joined(Err(status)));
         }
         let cid = join.claim.cid;
         let joiner = JoiningConnection {
@@ -448,19 +447,18 @@ impl Connection {
         self.joining = Some((Box::pin(joining), cid));
     }
 
-    /// Takes mail in. Each message is handled as it is opened, so that the session's messages keep
-    /// their order.
-    fn poll_mail(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
+    /// Handles queued events one by one, so that the session's messages keep their order.
+    fn poll_events(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         let mut any = false;
-        for _ in 0..MAIL_BATCH {
-            let mail = match self.pending_events.pop_front() {
-                Some(mail) => mail,
-                None => match self.mail.poll_recv(context) {
-                    Poll::Ready(Some(mail)) => mail,
+        for _ in 0..EVENT_BATCH {
+            let event = match self.pending_events.pop_front() {
+                Some(event) => event,
+                None => match self.events.poll_recv(context) {
+                    Poll::Ready(Some(event)) => event,
                     Poll::Ready(None) | Poll::Pending => return any,
                 },
             };
-            let input = self.open(mail);
+            let input = self.input_of(event);
             self.handle(now, input, out);
             any = true;
         }
@@ -472,13 +470,13 @@ impl Connection {
     /// another host waits until these tasks are quiet. A message in between that starts such a task
     /// finds it ended.
     fn poll_aborts(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
-        while let Poll::Ready(Some(mail)) = self.mail.poll_recv(context) {
-            self.pending_events.push_back(mail);
+        while let Poll::Ready(Some(event)) = self.events.poll_recv(context) {
+            self.pending_events.push_back(event);
         }
-        let is_abort = |mail: &ConnectionEvent| {
-            matches!(mail, ConnectionEvent::Session(ToConnection::AbortTask { .. }))
+        let is_abort = |event: &ConnectionEvent| {
+            matches!(event, ConnectionEvent::Session(ToConnection::AbortTask { .. }))
         };
-        let mut left = MAIL_BATCH;
+        let mut left = EVENT_BATCH;
         let mut at = 0;
         while at < self.pending_events.len() {
             if !is_abort(&self.pending_events[at]) {
@@ -490,15 +488,15 @@ impl Connection {
                 break;
             }
             left -= 1;
-            if let Some(mail) = self.pending_events.remove(at) {
-                let input = self.open(mail);
+            if let Some(event) = self.pending_events.remove(at) {
+                let input = self.input_of(event);
                 self.handle(now, input, out);
             }
         }
-        left < MAIL_BATCH
+        left < EVENT_BATCH
     }
 
-    /// Takes in tasks that have ended, as many as belong into one turn.
+    /// Queues the ends of tasks for the machine, as many as belong into one turn.
     fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
         let (mut tasks, mut bytes) = (0, 0);
         self.tasks.poll_out_of_turn(context);
@@ -513,7 +511,7 @@ impl Connection {
             (inputs, bytes) = (inputs + more_inputs, bytes + more_bytes);
             let Some(ended) = ended else { break };
             bytes += data_in_bytes(&ended);
-            self.answers.push_back(ended);
+            self.pending_inputs.push_back(ended);
             tasks += 1;
         }
         tasks > 0 || inputs > 0
@@ -524,7 +522,7 @@ impl Connection {
         let Poll::Ready(joined) = joining.as_mut().poll(context) else { return false };
         let cid = *cid;
         self.joining = None;
-        self.answers.push_back(Input::Joined(joined.map(|(joined, session)| {
+        self.pending_inputs.push_back(Input::Joined(joined.map(|(joined, session)| {
             self.commands.joined(&self.services.counters, &session);
             self.session = Some((session, cid));
             joined
@@ -532,8 +530,8 @@ impl Connection {
         true
     }
 
-    fn open(&mut self, mail: ConnectionEvent) -> Input {
-        match mail {
+    fn input_of(&mut self, event: ConnectionEvent) -> Input {
+        match event {
             ConnectionEvent::Session(value) => Input::Session(value),
             ConnectionEvent::Deliver { value, task, permit } => {
                 self.permits.insert(task, permit);
@@ -548,7 +546,7 @@ impl Connection {
     /// is kept while there are none.
     fn messages_bytes(&self) -> usize {
         let beyond_kept = |capacity: usize| capacity.saturating_sub(MESSAGES_KEPT_MAX);
-        beyond_kept(self.answers.capacity()) * size_of::<Input>()
+        beyond_kept(self.pending_inputs.capacity()) * size_of::<Input>()
             + beyond_kept(self.pending_events.capacity()) * size_of::<ConnectionEvent>()
             + task_map::memory_bytes(&self.permits)
             + task_map::ids_memory_bytes(&self.managed)
@@ -564,8 +562,8 @@ impl Connection {
 
     /// Frees memory that many messages or tasks needed once and that is unused now.
     fn free_spare_memory(&mut self) {
-        if self.answers.is_empty() {
-            self.answers.shrink_to(MESSAGES_KEPT_MAX);
+        if self.pending_inputs.is_empty() {
+            self.pending_inputs.shrink_to(MESSAGES_KEPT_MAX);
         }
         if self.pending_events.is_empty() {
             self.pending_events.shrink_to(MESSAGES_KEPT_MAX);
@@ -579,7 +577,7 @@ impl Connection {
 
     fn log_end(&self) {
         let peer = Some(self.path.peer);
-        match &self.over {
+        match &self.close_reason {
             Some(CloseReason::Violation(what)) => {
                 let why = format!("the peer violated the protocol: {what}");
                 self.services.connections.warn(peer, &why);
@@ -597,7 +595,7 @@ impl Drop for Connection {
     /// Ends the session after a panic. A connection that panicked did not report its end to the
     /// session, which would otherwise never end, and its initiator could not log in again.
     fn drop(&mut self) {
-        if let (Some((session, cid)), None) = (&self.session, &self.over) {
+        if let (Some((session, cid)), None) = (&self.session, &self.close_reason) {
             session.lose(*cid);
             session.end();
         }
@@ -612,10 +610,10 @@ impl Drop for Connection {
 
 impl ConnectionHandler for Connection {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
-        self.receiving = Receiving::Nowhere;
+        self.receiving = Receiving::Discarded;
         let (announced_bytes, flags) = (header.data_segment_bytes(), header.bhs[1]);
         self.receive_input(now, Input::Header(header));
-        self.follow(now, out);
+        self.handle_outputs(now, out);
         self.begin_segment(announced_bytes, flags);
     }
 
@@ -625,7 +623,7 @@ impl ConnectionHandler for Connection {
 
     fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.receiving {
-            Receiving::Nowhere | Receiving::StreamAt { .. } => &mut [],
+            Receiving::Discarded | Receiving::StreamAt { .. } => &mut [],
             Receiving::Stream(segment) => segment.room(),
             Receiving::Control { data, charge, filled, segment_bytes } => {
                 if data.len() == *filled {
@@ -642,7 +640,7 @@ impl ConnectionHandler for Connection {
 
     fn payload_filled(&mut self, bytes: usize) {
         match &mut self.receiving {
-            Receiving::Nowhere | Receiving::StreamAt { .. } => {}
+            Receiving::Discarded | Receiving::StreamAt { .. } => {}
             Receiving::Stream(segment) => segment.filled(bytes),
             Receiving::Control { filled, .. } => *filled += bytes,
             Receiving::Task { at, .. } => *at += bytes,
@@ -650,7 +648,7 @@ impl ConnectionHandler for Connection {
     }
 
     fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
-        let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
+        let data = match std::mem::replace(&mut self.receiving, Receiving::Discarded) {
             Receiving::Control { data, charge, .. } => {
                 lunar_net::mark_costly();
                 charge.attach(data)
@@ -665,25 +663,25 @@ impl ConnectionHandler for Connection {
             self.commands.data_digest_error();
         }
         self.receive_input(now, Input::Payload { data, digest });
-        self.follow(now, out);
+        self.handle_outputs(now, out);
     }
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
         let identified = self.login.poll(self.path, context);
         let mut any = identified.is_some();
-        self.answers.extend(identified.map(Box::new).map(Input::Identified));
+        self.pending_inputs.extend(identified.map(Box::new).map(Input::Identified));
         any |= self.poll_joining(context);
-        self.settle(now, out);
-        any |= self.poll_mail(now, context, out);
+        self.handle_pending_inputs(now, out);
+        any |= self.poll_events(now, context, out);
         any |= self.poll_finished(context);
         if let Some((session, _)) = &self.session
             && self.tasks.have_deferred()
         {
             let started = self.tasks.start_deferred(session, context);
             any |= !started.is_empty();
-            self.answers.extend(started);
+            self.pending_inputs.extend(started);
         }
-        self.settle(now, out);
+        self.handle_pending_inputs(now, out);
         self.counted.set_unsent_bytes(out.bytes());
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -765,11 +763,11 @@ impl ConnectionHandler for Connection {
     }
 
     fn can_receive(&self) -> bool {
-        self.joining.is_none() && self.over.is_none() && self.machine.can_receive()
+        self.joining.is_none() && self.close_reason.is_none() && self.machine.can_receive()
     }
 
     fn is_over(&self) -> bool {
-        self.over.is_some() && self.joining.is_none() && self.tasks.are_quiet()
+        self.close_reason.is_some() && self.joining.is_none() && self.tasks.are_quiet()
     }
 }
 

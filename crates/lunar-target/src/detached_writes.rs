@@ -161,16 +161,16 @@ impl DiskUnit {
             return ended.map(|done| (guard, done));
         }
         guard.block_readers();
-        let mut left = DetachedWriteGuard::new(Arc::clone(self), &change.owner);
+        let mut detached = DetachedWriteGuard::new(Arc::clone(self), &change.owner);
         // Not one of the core's own tasks: a stopping server does not wait for it.
         tokio::spawn(async move {
             let mut ended = std::pin::pin!(change.ended_or_cancelled());
             if tokio::time::timeout(HANG_REPORT_DELAY, &mut ended).await.is_err() {
-                left.report();
+                detached.report();
                 ended.await;
             }
             drop(guard);
-            drop(left);
+            drop(detached);
         });
         None
     }

@@ -135,7 +135,7 @@ pub struct DiskUnit {
     later: Mutex<FlushLater>,
     /// Losses of acknowledged writes in the cache of the device.
     pub(crate) cache_losses: CacheLosses,
-    pub(crate) operating: LongOperations,
+    pub(crate) long_operations: LongOperations,
     common: UnitCommon,
     /// Log lines about state that could not be saved.
     pub(crate) save_errors: ErrorLines,
@@ -233,7 +233,7 @@ impl DiskUnit {
             save_queue: Mutex::default(),
             later: Mutex::default(),
             cache_losses: CacheLosses::default(),
-            operating: LongOperations::default(),
+            long_operations: LongOperations::default(),
             common: UnitCommon::default(),
             save_errors: ErrorLines::default(),
             late_errors: ErrorLines::default(),
@@ -348,7 +348,7 @@ impl DiskUnit {
         self.common.limit()
     }
 
-    /// Sets the limit of all initiators together, from now on; waiting commands are judged anew.
+    /// Sets the limit of all initiators together, from now on; waiting commands are checked again.
     pub fn set_limit(&self, limit: Limit) {
         self.common.set_limit(limit);
     }
@@ -382,7 +382,7 @@ impl DiskUnit {
         self.options.read_only || self.options.device.is_read_only()
     }
 
-    /// The SCSI state. Held for the time of one judgement, never across I/O.
+    /// The SCSI state. Held for the time of one check, never across I/O.
     pub(crate) fn scsi(&self) -> ScsiGuard<'_> {
         #[cfg(test)]
         self.times_locked.fetch_add(1, Ordering::Relaxed);
@@ -450,7 +450,7 @@ impl DiskUnit {
 
     /// Saves the state durably. One save runs at a time, so that saves do not overtake each other
     /// and hanging ones take one thread. The SCSI state is not locked meanwhile: only the commands
-    /// that request a save wait for it. A save that has begun goes on if the future is dropped.
+    /// that request a save wait for it. A save that has begun continues if the future is dropped.
     pub(crate) async fn save_state(self: &Arc<Self>) -> Result<(), Error> {
         let Some(file) = &self.state else { return Ok(()) };
         let file = Arc::clone(file).lock_owned().await;
@@ -526,7 +526,7 @@ mod tests {
         DiskUnitOptions::new(uuid::Uuid::from_u128(7), device)
     }
 
-    /// Judges PERSISTENT RESERVE OUT REGISTER of initiator `number`, which may be attached already;
+    /// Checks PERSISTENT RESERVE OUT REGISTER of initiator `number`, which may be attached already;
     /// its future is not polled.
     fn register_as(
         unit: &Arc<DiskUnit>,
@@ -544,7 +544,7 @@ mod tests {
         RegistrationRoom::new(&BufferPool::with_budget(&lunar_block::MemoryBudget::new(1 << 20)))
     }
 
-    /// Judges any service action that takes two keys.
+    /// Checks any service action that takes two keys.
     fn reserve_out(
         unit: &Arc<DiskUnit>,
         room: &RegistrationRoom,
@@ -668,8 +668,8 @@ mod tests {
         std::fs::remove_dir_all(directory).unwrap();
     }
 
-    /// Fault: a change was made and saved in the turn of its command, which goes on only as far as
-    /// its owner has time on its core: with 3,000 sessions of one address that was seldom, and
+    /// Fault: a change was made and saved in the turn of its command, which continues only as far
+    /// as its owner has time on its core: with 3,000 sessions of one address that was seldom, and
     /// other hosts had 2 changes a second.
     #[test]
     fn a_change_waits_for_no_command_that_is_not_polled() {

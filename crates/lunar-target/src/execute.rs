@@ -124,8 +124,8 @@ pub(crate) struct PlanContext<'a> {
 /// An aborted plan ends as soon as possible: waits and reads are dropped, changes of the medium are
 /// finished or detached ([`crate::detached_writes`]), and nothing new begins.
 ///
-/// A command of a session is judged again when it begins.
-pub(crate) async fn execute_paying(
+/// A command of a session is checked again when it begins.
+pub(crate) async fn execute_charged(
     unit: Arc<DiskUnit>,
     plan: Plan,
     work: PlanContext<'_>,
@@ -137,7 +137,7 @@ pub(crate) async fn execute_paying(
     run.ending(&plan, data, read_memory).await
 }
 
-/// [`execute_paying`] without quota accounting.
+/// [`execute_charged`] without quota accounting.
 #[cfg(test)]
 pub(crate) async fn execute(
     unit: Arc<DiskUnit>,
@@ -175,7 +175,7 @@ struct Run<'a> {
     abort: AbortSignal,
     quota_charge: QuotaCharge,
     memory: WorkMemory,
-    /// `None` for a copy, which judges each of its pieces itself.
+    /// `None` for a copy, which checks each of its pieces itself.
     entry: Option<Entry<'a>>,
     /// Entry of the command among the writes that wait for room.
     held: Mutex<Option<HeldWriteGuard>>,
@@ -210,7 +210,7 @@ impl Run<'_> {
     }
 
     /// Runs the plan. Commands that wait for blocks begin when they hold them ([`Self::lock`],
-    /// [`Self::get`]), all others here.
+    /// [`Self::read_blocks`]), all others here.
     ///
     /// Rare futures that need much memory are boxed: each waiting command takes as much memory as
     /// the largest future that is not boxed.
@@ -283,17 +283,17 @@ impl Run<'_> {
 
     /// Takes memory for the command, as soon as some is free. The caller must hold no lock that
     /// other commands may wait for.
-    async fn take(&self, bytes: usize) -> Step<Buffer> {
+    async fn take_buffer(&self, bytes: usize) -> Step<Buffer> {
         Ok(self.memory.take(bytes, &self.abort).await?)
     }
 
-    async fn get(&self, range: LbaRange) -> Step<Buffer> {
-        let buffer = self.take(self.bytes(range)).await?;
-        self.get_into(range, buffer).await
+    async fn read_blocks(&self, range: LbaRange) -> Step<Buffer> {
+        let buffer = self.take_buffer(self.bytes(range)).await?;
+        self.read_blocks_into(range, buffer).await
     }
 
     /// Reads `range` into a buffer of its length.
-    async fn get_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
+    async fn read_blocks_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
         self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
         self.enter()?;
         let context = self.abort.io_context(self.memory.buffers.owner());
@@ -309,9 +309,9 @@ impl Run<'_> {
     }
 
     /// Charges the quota for the next move of data. Should be awaited without a lock if possible.
-    async fn pay(&self, commands: u64, range: LbaRange) -> Step<()> {
+    async fn charge(&self, commands: u64, range: LbaRange) -> Step<()> {
         let cost = Cost { commands, bytes: range.count.saturating_mul(self.block_bytes) };
-        Ok(self.quota_charge.pay(self.unit.quota(), cost, &self.abort).await?)
+        Ok(self.quota_charge.charge(self.unit.quota(), cost, &self.abort).await?)
     }
 
     /// The part of `range`, which may be the rest of the disk, that is prefetched.
@@ -324,7 +324,7 @@ impl Run<'_> {
     }
 
     /// Writes with `range` locked shared; returns the lock.
-    async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<RangeGuard> {
+    async fn write_blocks(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<RangeGuard> {
         let work = || self.write_work(range, data.clone(), durable);
         let (guard, done) = self.try_with_space(range.into(), LockMode::Shared, work).await?;
         lunar_net::count_copied(data.len());
@@ -355,14 +355,14 @@ impl Run<'_> {
         Ok(guard)
     }
 
-    /// Checks that a command which has locked its blocks may go on.
+    /// Checks that a command which has locked its blocks may continue.
     fn check_locked(&self) -> Step<()> {
         self.check_generation()?;
         self.enter()
     }
 
-    /// Checks that no long operation has begun since the command was judged. Writing commands check
-    /// it while they hold their range: an operation waits until it holds all ranges.
+    /// Checks that no long operation has begun since the command was checked. Writing commands
+    /// check it while they hold their range: an operation waits until it holds all ranges.
     fn check_generation(&self) -> Step<()> {
         if self.unit.generation().operations == self.generation.operations {
             return Ok(());
@@ -370,7 +370,7 @@ impl Run<'_> {
         Err(self.unit.scsi().overtaken_by_operation().into())
     }
 
-    /// Checks that the disk has not been recovered since the command was judged.
+    /// Checks that the disk has not been recovered since the command was checked.
     fn check_recoveries(&self) -> Step<()> {
         if self.unit.was_recovered_since(self.generation) {
             return Err(sense(SenseKey::MEDIUM_ERROR, WRITE_ERROR, None).into());
@@ -399,7 +399,7 @@ impl Run<'_> {
     /// Writes `data`. The command holds its range while the disk may delay it behind other writes:
     /// the number of such commands is limited by the memory for their data.
     async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        self.put(range, data, durable).await.map(drop)
+        self.write_blocks(range, data, durable).await.map(drop)
     }
 
     async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
@@ -409,9 +409,9 @@ impl Run<'_> {
         let half = self.bytes(range);
         let new = data.slice(half..);
         loop {
-            let buffer = self.take(half).await?;
+            let buffer = self.take_buffer(half).await?;
             let guard = self.lock(range, true).await?;
-            let old = self.get_into(range, buffer).await?;
+            let old = self.read_blocks_into(range, buffer).await?;
             lunar_net::count_moved(old.len());
             if let Some(offset) = first_difference(&old, data.get(..half).unwrap_or_default()) {
                 return Err(miscompare(offset as u64).into());
@@ -452,15 +452,15 @@ impl Run<'_> {
 
     async fn or_write(&self, range: LbaRange, data: &[u8], durable: bool) -> Step<()> {
         loop {
-            let buffer = self.take(self.bytes(range)).await?;
+            let buffer = self.take_buffer(self.bytes(range)).await?;
             // If writes may be held for room, the old data is kept to be restored.
             let kept = if self.may_hold_writes() {
-                Some(self.take(self.bytes(range)).await?)
+                Some(self.take_buffer(self.bytes(range)).await?)
             } else {
                 None
             };
             let guard = self.lock(range, true).await?;
-            let mut new = self.get_into(range, buffer).await?;
+            let mut new = self.read_blocks_into(range, buffer).await?;
             lunar_net::count_moved(new.len());
             let old = kept.map_or_else(Bytes::new, |mut kept| {
                 kept.copy_from_slice(&new);
@@ -487,7 +487,7 @@ impl Run<'_> {
         }
         let block = self.block_bytes as usize;
         let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
-        let mut buffer = self.take(blocks * block).await?;
+        let mut buffer = self.take_buffer(blocks * block).await?;
         if pattern.is_empty() {
             buffer.fill(0);
         } else {
@@ -499,10 +499,10 @@ impl Run<'_> {
             let count = (blocks as u64).min(range.count - done);
             let data = pattern.slice(..count as usize * block);
             let part = LbaRange { lba: range.lba + done, count };
-            self.pay(0, part).await?;
+            self.charge(0, part).await?;
             self.abort.wait_to_move().await?;
             // Each piece is a write of its own, and waits for its turn before it locks its range.
-            drop(self.put(part, data, false).await?);
+            drop(self.write_blocks(part, data, false).await?);
             lunar_net::count_moved(self.bytes(part));
             done += count;
         }

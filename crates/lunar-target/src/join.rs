@@ -207,7 +207,7 @@ impl SessionLogins {
     }
 
     /// Takes a connection from the share of the initiator. Refuses a login with proof if the
-    /// initiator has its share of all connections. The share of those without proof is judged by
+    /// initiator has its share of all connections. The share of those without proof is limited by
     /// their addresses alone, see `connection_table`.
     fn take_permit(&self, join: &Join, owner: Owner<'_>) -> Result<ConnectionPermit, LoginStatus> {
         if join.user.is_none() {

@@ -146,6 +146,6 @@ pub use tasks::{Execution, ExecutionEnd, ExecutionFuture};
 pub use thin_space::OutOfSpace;
 pub use trace::{TRACES_MAX, Trace, TraceError};
 pub use unit::{
-    ArrivedCommand, CommandData, Job, JudgedCommand, JudgedPlan, NexusAttachment, RefusedCommand,
-    Unit, UnitCommon, UnitNexuses, UnitStatistics, Work,
+    AcceptedCommand, AcceptedPlan, ArrivedCommand, CommandData, Job, NexusAttachment,
+    RefusedCommand, Unit, UnitCommon, UnitNexuses, UnitStatistics, Work,
 };

@@ -30,7 +30,7 @@ impl Default for LogBudget {
 impl LogBudget {
     /// Takes a line from the budget. Returns the number of lines left out before it, or `None` if
     /// this one is to be left out too.
-    pub fn line(&self, now: Time) -> Option<u64> {
+    pub fn take_line(&self, now: Time) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earned = now.since(state.since).as_nanos() / LINE_INTERVAL.as_nanos();
         if earned > 0 {
@@ -64,7 +64,7 @@ impl ErrorLines {
     /// Writes a line, unless such lines come in a flood. `write` gets the number of lines left out
     /// before it, if there are any.
     pub(crate) fn write(&self, write: impl FnOnce(Option<u64>)) {
-        if let Some(suppressed) = self.budget.line(self.clock.now()) {
+        if let Some(suppressed) = self.budget.take_line(self.clock.now()) {
             write((suppressed > 0).then_some(suppressed));
         }
     }
@@ -79,7 +79,7 @@ mod tests {
         let budget = LogBudget::default();
         let suppressed = |seconds: u64| -> Vec<u64> {
             let now = Time::ZERO.after(Duration::from_secs(seconds));
-            (0..50).filter_map(|_| budget.line(now)).collect()
+            (0..50).filter_map(|_| budget.take_line(now)).collect()
         };
         assert_eq!(suppressed(0), [0; LINES_BURST as usize]);
         assert_eq!(suppressed(1), [30]);

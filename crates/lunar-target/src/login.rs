@@ -27,7 +27,7 @@ pub(crate) struct LoginPolicy {
     backoff: LoginBackoff,
     counters: Arc<Counters>,
     /// Budget of log lines about failed logins.
-    lines: LogBudget,
+    log_budget: LogBudget,
     clock: Clock,
     login_seconds: u16,
     /// True when the server stops.
@@ -46,7 +46,7 @@ impl LoginPolicy {
             rules,
             backoff: LoginBackoff::new(limits),
             counters,
-            lines: LogBudget::default(),
+            log_budget: LogBudget::default(),
             clock,
             login_seconds: limits.login_seconds,
             stop,
@@ -209,7 +209,7 @@ impl Login {
         let network = PeerNetwork::of(path.peer.ip());
         let suppressed_of_network = policy.backoff.refused(network, failure, refusal.label(), now);
         let Some(suppressed_of_network) = suppressed_of_network else { return };
-        let Some(suppressed_of_all) = policy.lines.line(now) else { return };
+        let Some(suppressed_of_all) = policy.log_budget.take_line(now) else { return };
         let suppressed = suppressed_of_network.saturating_add(suppressed_of_all);
         let claim = self.claim.as_ref();
         tracing::warn!(

@@ -105,24 +105,24 @@ impl DiskUnit {
     pub(crate) fn generation(&self) -> Generation {
         Generation {
             revision: self.revision(),
-            operations: self.operating.generation.load(SeqCst),
+            operations: self.long_operations.generation.load(SeqCst),
             recoveries: self.recoveries.load(SeqCst),
         }
     }
 
     /// True when an operation runs.
-    pub(crate) fn operates(&self) -> bool {
-        self.operating.runs.load(SeqCst) > 0
+    pub(crate) fn has_running_operation(&self) -> bool {
+        self.long_operations.runs.load(SeqCst) > 0
     }
 
     /// Sets the slots that operations of all units of a server share.
     pub(crate) fn share_operation_slots(&self, slots: &Arc<OperationSlots>) {
-        let _ = self.operating.slots.set(Arc::clone(slots)); // those of its first server stay
+        let _ = self.long_operations.slots.set(Arc::clone(slots)); // those of its first server stay
     }
 
     /// Stops operations where they are (or allows them again); the remaining work is saved.
     pub(crate) fn stop_operation(&self, stopping: bool) {
-        self.operating.stopping.store(stopping, SeqCst);
+        self.long_operations.stopping.store(stopping, SeqCst);
     }
 
     /// Begins an operation and runs it on this core in turns of `owner`, even if no command waits
@@ -139,12 +139,12 @@ impl DiskUnit {
         {
             let mut scsi = self.scsi();
             scsi.begin_operation(operation, by)?;
-            self.operating.generation.fetch_add(1, SeqCst);
+            self.long_operations.generation.fetch_add(1, SeqCst);
         }
         let (saved, was_saved) = oneshot::channel();
         let (ended, has_ended) = oneshot::channel();
         let unit = Arc::clone(self);
-        self.operating.runs.fetch_add(1, SeqCst);
+        self.long_operations.runs.fetch_add(1, SeqCst);
         let time_owner = owner.time;
         let run = async move {
             if unit.save().await {
@@ -159,7 +159,7 @@ impl DiskUnit {
                 let _ = saved.send(Err(internal_failure()));
                 let _ = ended.send(Err(internal_failure()));
             }
-            unit.operating.runs.fetch_sub(1, SeqCst);
+            unit.long_operations.runs.fetch_sub(1, SeqCst);
         };
         lunar_net::spawn_local(lunar_net::in_turns_of(time_owner, run));
         Ok(StartedOperation { saved: was_saved, ended: has_ended })
@@ -176,11 +176,11 @@ impl DiskUnit {
             );
             return;
         }
-        self.operating.runs.fetch_add(1, SeqCst);
+        self.long_operations.runs.fetch_add(1, SeqCst);
         tracing::info!(device = self.device().name(), "resuming an interrupted SANITIZE or FORMAT");
         let owner = OperationOwner::SERVER;
         let _ = lunar_net::in_turns_of(owner.time, self.operate(&owner)).await; // already logged
-        self.operating.runs.fetch_sub(1, SeqCst);
+        self.long_operations.runs.fetch_sub(1, SeqCst);
     }
 
     /// Runs the operation of the unit's state. Returns `None` if the server stops before its end.
@@ -188,7 +188,7 @@ impl DiskUnit {
         let LongOperation { kind, work, .. } = self.scsi().operation().cloned()?;
         let blocks = self.device().geometry().block_count;
         // Earlier writes finish first.
-        let alone = self.ranges.lock(LbaRange { lba: 0, count: blocks }, true).await;
+        let exclusive = self.ranges.lock(LbaRange { lba: 0, count: blocks }, true).await;
         let before = self.generation().recoveries;
         let mut result = self.work(&work, owner).await;
         if result.is_ok() && self.generation().recoveries != before {
@@ -197,7 +197,7 @@ impl DiskUnit {
             let device = self.device().name();
             result = Err(lunar_block::Error::new(ErrorKind::Poisoned, device, what).into());
         }
-        drop(alone);
+        drop(exclusive);
         match result {
             Ok(()) => {
                 self.scsi().set_operation_done();
@@ -223,7 +223,7 @@ impl DiskUnit {
 
     /// Waits for a slot of `owner`.
     async fn slot(&self, owner: &OperationOwner) -> Result<OperationSlot, StopReason> {
-        let slots = self.operating.slots.get_or_init(Arc::default);
+        let slots = self.long_operations.slots.get_or_init(Arc::default);
         self.unless_stopping(slots.take(owner.time)).await
     }
 
@@ -238,23 +238,24 @@ impl DiskUnit {
             piece.blocks = piece.blocks.min(pace.piece_bytes() / u64::from(geometry.block_bytes));
             let mut lba = 0;
             while lba < geometry.block_count {
-                if self.operating.stopping.load(SeqCst) {
+                if self.long_operations.stopping.load(SeqCst) {
                     return Err(StopReason::Stopping);
                 }
                 let count = piece.blocks.min(geometry.block_count - lba);
-                match self.put_piece_for(owner, &piece, BlockRange::new(lba, count)).await {
+                match self.write_piece_for(owner, &piece, BlockRange::new(lba, count)).await {
                     Err(StopReason::Device(error)) if self.waits_for_room(&error) => {
-                        drop(slot); // operations at disks with room go on
+                        drop(slot); // operations at disks with free space continue
                         tokio::time::sleep(HOLD_INTERVAL).await;
                         slot = self.slot(owner).await?;
                         continue;
                     }
-                    put => put?,
+                    written => written?,
                 }
                 lba += count;
                 self.scsi().set_operation_progress(before + lba, all);
                 tokio::task::yield_now().await;
-                pace.keep(count * u64::from(geometry.block_bytes), &self.operating.stopping).await;
+                pace.wait(count * u64::from(geometry.block_bytes), &self.long_operations.stopping)
+                    .await;
             }
             before += geometry.block_count;
             // Each pass reaches the medium, not only the last one.
@@ -272,7 +273,7 @@ impl DiskUnit {
     /// Waits for `event`, or until operations are to stop.
     async fn unless_stopping<T>(&self, event: impl Future<Output = T>) -> Result<T, StopReason> {
         let mut event = pin!(event);
-        while !self.operating.stopping.load(SeqCst) {
+        while !self.long_operations.stopping.load(SeqCst) {
             if let Ok(value) = tokio::time::timeout(CHECK_INTERVAL, event.as_mut()).await {
                 return Ok(value);
             }
@@ -281,14 +282,14 @@ impl DiskUnit {
     }
 
     /// Does a piece of the work for `owner`.
-    async fn put_piece_for(
+    async fn write_piece_for(
         &self,
         owner: &OperationOwner,
         piece: &Piece,
         range: BlockRange,
     ) -> Result<(), StopReason> {
         let buffers = owner.buffers.as_ref();
-        let data = match piece.what {
+        let data = match piece.content {
             // Memory is taken for each piece: an operation that waits for its turn holds none.
             PieceContent::Data(_) => {
                 let buffers = buffers.unwrap_or(&self.options().buffers);
@@ -297,22 +298,22 @@ impl DiskUnit {
             }
             PieceContent::Deallocate | PieceContent::Zero => None,
         };
-        let put = self.put_piece(piece, range, data);
+        let written = self.write_piece(piece, range, data);
         match buffers.map(BufferPool::owner) {
-            Some(owner) => IoContext::new(owner).scope(put).await?,
-            None => put.await?,
+            Some(owner) => IoContext::new(owner).scope(written).await?,
+            None => written.await?,
         }
         Ok(())
     }
 
-    async fn put_piece(
+    async fn write_piece(
         &self,
         piece: &Piece,
         range: BlockRange,
         buffer: Option<Buffer>,
     ) -> Result<(), lunar_block::Error> {
         let sparse = self.device().sparse();
-        match (&piece.what, sparse, buffer) {
+        match (&piece.content, sparse, buffer) {
             (PieceContent::Deallocate, Some(sparse), _) => sparse.unmap(range, false).await,
             (PieceContent::Zero, Some(sparse), _) => sparse.write_zeroes(range, false, false).await,
             (PieceContent::Data(block), _, Some(mut data)) => {
@@ -367,8 +368,8 @@ impl Pace {
         self.bytes_per_second.map_or(u64::MAX, bytes_per_check)
     }
 
-    /// Waits until `bytes` more may have been done, or the operation is to stop.
-    async fn keep(&mut self, bytes: u64, stopping: &AtomicBool) {
+    /// Adds `bytes`, and waits until the rate allows them, or the operation is to stop.
+    async fn wait(&mut self, bytes: u64, stopping: &AtomicBool) {
         let Some(rate) = self.bytes_per_second else { return };
         self.done_bytes = self.done_bytes.saturating_add(bytes);
         let seconds = (self.done_bytes / rate).min(LONGEST_WAIT.as_secs());
@@ -384,13 +385,13 @@ impl Pace {
     }
 }
 
-fn part_of_second(part: u64, of: u64) -> Duration {
-    Duration::from_secs_f64(part as f64 / of as f64)
+fn part_of_second(part: u64, whole: u64) -> Duration {
+    Duration::from_secs_f64(part as f64 / whole as f64)
 }
 
 /// Work on a number of blocks at a time; the last piece may be shorter.
 struct Piece {
-    what: PieceContent,
+    content: PieceContent,
     blocks: u64,
     block_bytes: usize,
 }
@@ -407,14 +408,14 @@ impl Piece {
         let block_bytes = unit.block_bytes() as usize;
         let sparse = unit.device().sparse();
         let data = |pattern, inverted| Self::data(pattern, inverted, block_bytes);
-        let quick = |what| Self {
-            what,
+        let sparse_piece = |content| Self {
+            content,
             blocks: (SPARSE_PIECE_BYTES / block_bytes as u64).max(1),
             block_bytes,
         };
         match work {
-            OperationWork::Deallocate if sparse.is_some() => quick(PieceContent::Deallocate),
-            OperationWork::Zero if sparse.is_some() => quick(PieceContent::Zero),
+            OperationWork::Deallocate if sparse.is_some() => sparse_piece(PieceContent::Deallocate),
+            OperationWork::Zero if sparse.is_some() => sparse_piece(PieceContent::Zero),
             OperationWork::Deallocate | OperationWork::Zero => data(&[0], false),
             OperationWork::Overwrite { pattern, passes, invert } => {
                 // Counted from the end: the last pass writes the pattern unchanged.
@@ -429,7 +430,7 @@ impl Piece {
         let bytes = pattern.iter().cycle().take(block_bytes);
         let block = bytes.map(|byte| if inverted { !byte } else { *byte }).collect();
         let blocks = (PIECE_BYTES / block_bytes).max(1) as u64;
-        Self { what: PieceContent::Data(block), blocks, block_bytes }
+        Self { content: PieceContent::Data(block), blocks, block_bytes }
     }
 }
 

@@ -28,7 +28,7 @@ const SPARED_BYTES: usize = 8 << 10;
 /// Step in which the memory of commands is charged.
 const SESSION_STEP_BYTES: usize = 4 << 10;
 
-/// Key of a memory owner. The memory of an owner is judged as one when it is scarce, and its
+/// Key of a memory owner. The memory of an owner counts as one when it is scarce, and its
 /// sessions have one share of a limit (see `quota`). An owner is all connections from one address
 /// (IPv6: one /64), and of these, those that have proven to be the same user. A name that is only
 /// claimed makes no difference.

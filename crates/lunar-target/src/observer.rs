@@ -30,7 +30,7 @@ impl Observer {
     }
 
     /// Reads the statistics; `None` if the server is gone. The values are not of one instant:
-    /// commands go on meanwhile.
+    /// commands continue meanwhile.
     pub fn statistics(&self) -> Option<Statistics> {
         self.server.upgrade().map(|server| server.statistics())
     }

@@ -64,7 +64,7 @@ impl PoisonWatcher for Poison {
     fn recovering(&self) -> io::Result<()> {
         self.mark.as_ref().map_or(Ok(()), PoisonFile::remove)?;
         let Some(unit) = self.unit.upgrade() else { return Ok(()) };
-        // Both under one lock: a command judged before is overtaken, or it gets the unit attention
+        // Both under one lock: a command checked before is overtaken, or it gets the unit attention
         // first.
         let mut scsi = unit.scsi();
         unit.recoveries.fetch_add(1, SeqCst);

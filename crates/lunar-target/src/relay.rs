@@ -1,7 +1,7 @@
 //! The interface of a relay, which passes READ and WRITE commands on to the storage that has their
 //! blocks. Decision 115.
 //!
-//! The unit judges a command as every other one, waits for its turn, holds its locks and counts it.
+//! The unit checks a command as every other one, waits for its turn, holds its locks and counts it.
 //! The relay only moves the data between the storage and the connection, in place of the device.
 
 #[cfg(doc)]

@@ -23,8 +23,8 @@ const LEAVE_SECONDS: u16 = 3;
 /// Time to wait until a long operation of a unit that is no longer served stops between two pieces;
 /// one that does not stop is left running.
 const OPERATION_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Time for which the last sync of such a unit is waited for; later it goes on alone, since a disk
-/// that hangs must not block all other changes.
+/// Time for which the last sync of such a unit is waited for; later it continues alone, since a
+/// disk that hangs must not block all other changes.
 const RETIRE_SYNC_MAX: Duration = Duration::from_secs(60);
 /// Units of work that a session counts as, even if it sees fewer units.
 const SESSION_UNITS: usize = 16;
@@ -33,7 +33,7 @@ const OPERATION_POLL: Duration = Duration::from_millis(10);
 /// Effects of a change of the catalogue.
 #[derive(Debug, Default)]
 pub struct Replaced {
-    /// Sessions whose LUNs changed, and which go on.
+    /// Sessions whose LUNs changed, and which continue.
     pub sessions_changed: usize,
     /// Sessions that had to end: their target is gone, redirected, in another portal group, or no
     /// longer accessible to them.
@@ -52,7 +52,7 @@ impl Server {
 
     /// Serves `catalogue` from now on. A unit that is in both catalogues is the same `Arc` in both.
     ///
-    /// Affected sessions change: one whose LUNs change goes on, its tasks on removed LUNs are
+    /// Affected sessions change: one whose LUNs change continues, its tasks on removed LUNs are
     /// aborted, and its other units report REPORTED LUNS DATA HAS CHANGED; one that must end
     /// receives a request to log out, and is cut after a few seconds. Changes of administrators
     /// take effect at once. Credentials and negotiated keys apply from the next login on. Units
@@ -73,7 +73,8 @@ impl Server {
         }
         let old = self.catalogue.swap(Arc::clone(&new));
         let sessions = Arc::clone(&self.manager.sessions);
-        let settled = self.on_core(move || async move { settle(&sessions, &old, &new).await });
+        let settled =
+            self.on_core(move || async move { apply_to_sessions(&sessions, &old, &new).await });
         let settled = settled.await;
         let mut replaced = settled.unwrap_or_default();
         for unit in before.iter().filter(|unit| !kept.contains(&address(unit))) {
@@ -137,7 +138,7 @@ struct Change<'a> {
 }
 
 /// Applies a change to each session, in pieces. A session that is waited for delays no other.
-pub(crate) async fn settle(
+pub(crate) async fn apply_to_sessions(
     table: &SessionTable,
     old: &IndexedCatalogue,
     new: &IndexedCatalogue,
@@ -217,8 +218,8 @@ impl<'a> Change<'a> {
         let target = served.options;
         let (initiator, address) = (&session.key.initiator_name, session.path.peer.ip());
         let was = self.old.target(name).map(|was| was.options);
-        let differs = |of: fn(&TargetOptions) -> (Option<&str>, u16)| {
-            was.is_none_or(|was| of(was) != of(target))
+        let differs = |field: fn(&TargetOptions) -> (Option<&str>, u16)| {
+            was.is_none_or(|was| field(was) != field(target))
         };
         // A new redirect address applies to new logins only; this session logged in at the old one.
         let sent_away = target.redirect.is_some() && differs(|t| (t.redirect.as_deref(), 0));
@@ -271,7 +272,7 @@ async fn dismiss(session: &Arc<Session>) {
 async fn retire(unit: &Arc<dyn Unit>) -> Result<(), String> {
     unit.stop_operation(true);
     let until = Instant::now() + OPERATION_WAIT_MAX;
-    while unit.operates() && Instant::now() < until {
+    while unit.has_running_operation() && Instant::now() < until {
         tokio::time::sleep(OPERATION_POLL).await;
     }
     if unit.is_read_only() {

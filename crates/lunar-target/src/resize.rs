@@ -70,7 +70,7 @@ impl DiskUnit {
         }
         let lba = size_bytes / block_bytes;
         self.scsi().resize(lba);
-        // Waits for writes that were judged before.
+        // Waits for writes that were checked before.
         let tail = LbaRange { lba, count: old.block_count - lba };
         let nobody = tokio::time::timeout(SHRINK_WAIT_MAX, self.ranges.lock(tail, true)).await;
         let Ok(_nobody) = nobody else {

@@ -2,8 +2,8 @@
 //!
 //! A change is made at once, under the lock of the unit. The next save carries all changes made
 //! while a save ran: each initiator waits for two saves at most, whatever the number of changes. An
-//! aborted command ends while the save goes on: a disk that hangs under the state may hang for any
-//! time.
+//! aborted command ends while the save continues: a disk that hangs under the state may hang for
+//! any time.
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::disk_unit::DiskUnit;

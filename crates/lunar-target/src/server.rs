@@ -211,10 +211,10 @@ impl Server {
             let _ = acceptor.join(); // a panic was already printed
         }
         let connections_cut = self.end_connections(grace, progress);
-        let operating = self.wait_for_operations(CUT_GRACE);
-        self.tell_hanging(progress);
+        let is_busy = self.wait_for_operations(CUT_GRACE);
+        self.report_hanging(progress);
         let failed_syncs = final_sync::sync_all(self.catalogue.units(), progress);
-        if operating || self.services.connections.count() > 0 {
+        if is_busy || self.services.connections.count() > 0 {
             // A device hangs: its thread cannot be waited for.
             std::mem::forget(Arc::clone(&self.cores));
         }
@@ -255,7 +255,7 @@ impl Server {
     fn wait_for_operations(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let units = self.catalogue.units();
-        while units.iter().any(|unit| unit.operates() || unit.saves()) {
+        while units.iter().any(|unit| unit.has_running_operation() || unit.saves()) {
             if Instant::now() >= until {
                 return true;
             }
@@ -265,7 +265,7 @@ impl Server {
     }
 
     /// Reports the disks that hang.
-    fn tell_hanging(&self, progress: &mut dyn FnMut(&str)) {
+    fn report_hanging(&self, progress: &mut dyn FnMut(&str)) {
         for unit in self.catalogue.units() {
             let device = unit.name();
             let writes = DiskUnit::of(&unit).map_or(0, |disk| disk.detached_write_count());

@@ -91,7 +91,7 @@ pub(crate) struct BegunAborts {
 /// The connection that a step is taken for.
 struct StepConnection<'a> {
     cid: u16,
-    mail: &'a mut UnboundedReceiver<ConnectionEvent>,
+    events: &'a mut UnboundedReceiver<ConnectionEvent>,
     /// Destination of the messages to the connection, in order.
     pending_events: &'a mut VecDeque<ConnectionEvent>,
 }
@@ -340,7 +340,7 @@ impl Session {
         &known.get_or_insert_with(|| KnownView { changes, view: self.view.load_full() }).view
     }
 
-    /// Replaces the view. Tasks that have begun go on with their units.
+    /// Replaces the view. Tasks that have begun continue with their units.
     fn set_view(&self, view: View) -> Arc<View> {
         let view = Arc::new(view);
         let mut machine = self.machine();
@@ -403,22 +403,22 @@ impl Session {
         &self,
         cid: u16,
         message: &ToSession,
-        mail: &UnboundedReceiver<ConnectionEvent>,
+        events: &UnboundedReceiver<ConnectionEvent>,
     ) -> Option<ToConnection> {
         let mut machine = self.machine();
         // The end of a task is answered with the window, which earlier messages may follow.
-        let has_single_answer = matches!(message, ToSession::TaskEnded(_)) || mail.is_empty();
+        let has_single_answer = matches!(message, ToSession::TaskEnded(_)) || events.is_empty();
         if has_single_answer { machine.try_handle(cid, message) } else { None }
     }
 
-    /// Processes a message of a connection. `pending_events` receives earlier mail for the
+    /// Processes a message of a connection. `pending_events` receives earlier events for the
     /// connection, then the answers.
     pub(crate) fn handle_message(
         self: &Arc<Self>,
         now: Time,
         cid: u16,
         message: ToSession,
-        mail: &mut UnboundedReceiver<ConnectionEvent>,
+        events: &mut UnboundedReceiver<ConnectionEvent>,
         pending_events: &mut VecDeque<ConnectionEvent>,
     ) {
         let closed = matches!(message, ToSession::ConnectionClosed);
@@ -427,7 +427,7 @@ impl Session {
             let refuses_resets = lock(&self.units_charge).must_release_memory();
             self.machine().set_refuses_resets(refuses_resets);
         }
-        let connection = StepConnection { cid, mail, pending_events };
+        let connection = StepConnection { cid, events, pending_events };
         self.step(now, Input::Connection(cid, message), Some(connection));
         if closed {
             self.members().remove(&cid);
@@ -575,14 +575,14 @@ impl Session {
 
     /// Takes one step of the machine. Values for other connections are put into their mailboxes
     /// under the lock, so that they arrive in the order of the steps. The connection that the step
-    /// is taken for empties its mailbox under the lock, and gets the answers behind that mail.
+    /// is taken for empties its mailbox under the lock, and gets the answers after those events.
     fn step(self: &Arc<Self>, now: Time, input: Input, mut connection: Option<StepConnection<'_>>) {
         let mut ended = false;
         let mut machine = self.machine();
-        if let Some(StepConnection { mail, pending_events, .. }) = &mut connection
-            && !mail.is_empty()
+        if let Some(StepConnection { events, pending_events, .. }) = &mut connection
+            && !events.is_empty()
         {
-            pending_events.extend(std::iter::from_fn(|| mail.try_recv().ok()));
+            pending_events.extend(std::iter::from_fn(|| events.try_recv().ok()));
         }
         machine.handle(now, input);
         while let Some(output) = machine.poll() {
@@ -591,12 +591,12 @@ impl Session {
                     if matches!(value, ToConnection::LogoutDone(LogoutResult::CLOSED)) {
                         self.logged_out.store(true, Relaxed);
                     }
-                    let mail = self.mail(&machine, value);
+                    let event = self.event_with(&machine, value);
                     match &mut connection {
                         Some(connection) if cid == connection.cid => {
-                            connection.pending_events.push_back(mail);
+                            connection.pending_events.push_back(event);
                         }
-                        _ => self.send(cid, mail),
+                        _ => self.send(cid, event),
                     }
                 }
                 Output::Manage { id, function, lun } => {
@@ -621,7 +621,7 @@ impl Session {
     /// Wraps a message to a connection. If a session has several connections, a delivered command
     /// enters its task set here: the connections may get to their commands in any order, while
     /// CmdSN orders the commands of all (SAM-5 §8, RFC 7143 §4.2.2.1).
-    fn mail(&self, machine: &TargetSession, value: ToConnection) -> ConnectionEvent {
+    fn event_with(&self, machine: &TargetSession, value: ToConnection) -> ConnectionEvent {
         let ToConnection::Deliver { ticket, .. } = value else {
             return ConnectionEvent::Session(value);
         };
@@ -640,9 +640,9 @@ impl Session {
         }
     }
 
-    fn send(&self, cid: u16, mail: ConnectionEvent) {
+    fn send(&self, cid: u16, event: ConnectionEvent) {
         if let Some(member) = self.members().get(&cid) {
-            let _ = member.mailbox.send(mail); // the connection may be closing
+            let _ = member.mailbox.send(event); // the connection may be closing
         }
     }
 

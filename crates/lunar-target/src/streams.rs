@@ -1,9 +1,9 @@
 //! Data of commands that moves while they run: data-out that a unit takes as it arrives, and
 //! data-in that it gives in pieces. Decision 106.
 //!
-//! A command whose unit says so ([`JudgedCommand::streams`](crate::JudgedCommand::streams)) gets
-//! [`DataStreams`] instead of buffers. Each direction has a limit of bytes in flight for the task,
-//! and one for all such tasks of its connection.
+//! A command whose unit says so ([`AcceptedCommand::streams`](crate::AcceptedCommand::streams))
+//! gets [`DataStreams`] instead of buffers. Each direction has a limit of bytes in flight for the
+//! task, and one for all such tasks of its connection.
 
 mod data_in;
 mod data_out;
@@ -11,7 +11,7 @@ mod task_inputs;
 
 pub use data_in::DataInWriter;
 pub use data_out::{DataOutError, DataOutPiece, DataOutReader};
-pub(crate) use data_out::{DataOutStream, SecondJudgement, StreamEnd, StreamSegment};
+pub(crate) use data_out::{DataOutStream, SecondCheck, StreamEnd, StreamSegment};
 pub(crate) use task_inputs::TaskInputs;
 
 use crate::options::Limits;
@@ -58,9 +58,11 @@ pub(crate) struct StreamLimits {
 
 impl StreamLimits {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let least = |most: u32, limit: usize| most.min(u32::try_from(limit).unwrap_or(most)).max(1);
-        let data_out_bytes = least(DATA_OUT_CONNECTION_BYTES_MAX, limits.data_out_bytes);
-        let data_in_bytes = least(DATA_IN_CONNECTION_BYTES_MAX, limits.data_in_bytes);
+        let lower = |bytes_max: u32, limit: usize| {
+            bytes_max.min(u32::try_from(limit).unwrap_or(bytes_max)).max(1)
+        };
+        let data_out_bytes = lower(DATA_OUT_CONNECTION_BYTES_MAX, limits.data_out_bytes);
+        let data_in_bytes = lower(DATA_IN_CONNECTION_BYTES_MAX, limits.data_in_bytes);
         Self {
             data_out: Arc::new(Semaphore::new(data_out_bytes as usize)),
             data_out_bytes,

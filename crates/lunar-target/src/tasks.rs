@@ -14,7 +14,7 @@ use crate::session_table::SessionTable;
 use crate::streams::{DataOutStream, StreamEnd, StreamLimits, TaskInputs};
 use crate::task_map::{self, RecentTasks, TaskMap};
 use crate::task_set::QueuedTaskPermit;
-use crate::unit::{ArrivedCommand, CommandData, JudgedCommand, RefusedCommand, Unit, Work};
+use crate::unit::{AcceptedCommand, ArrivedCommand, CommandData, RefusedCommand, Unit, Work};
 use crate::view::View;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -78,7 +78,7 @@ pub(crate) struct Tasks {
     awaited: Arc<AwaitedSignal>,
     /// Tasks that have ended out of turn.
     ended: VecDeque<TaskResult>,
-    /// Inputs of the machine from tasks that go on.
+    /// Inputs of the machine from tasks that continue.
     inputs: TaskInputs,
     /// Limits of the tasks with streams; `None` before the first one.
     stream_limits: Option<StreamLimits>,
@@ -157,9 +157,9 @@ enum FutureEnd {
     TaskResult(TaskResult),
     /// The task waited for a limit, and its turn has come.
     ReadyTask(ReadyTask),
-    /// The task was awaited and is no more: it goes on in its owner's turns.
+    /// The task was awaited and is no more: it continues in its owner's turns.
     InTurn(Begun),
-    /// The task was aborted while it waited, or goes on elsewhere.
+    /// The task was aborted while it waited, or continues elsewhere.
     Gone,
 }
 
@@ -230,7 +230,7 @@ impl Tasks {
 
     /// Charges the running commands, and returns their memory.
     pub(crate) fn charge_running(&mut self) -> usize {
-        self.running_charge.settle(self.begun())
+        self.running_charge.charge_running(self.begun())
     }
 
     /// Frees memory that many commands needed once and that is unused now.
@@ -313,7 +313,7 @@ impl Tasks {
         }
     }
 
-    /// Judges a task, and runs it if no waiting is needed: most reads, and writes whose data came
+    /// Checks a task, and runs it if no waiting is needed: most reads, and writes whose data came
     /// with them, end here.
     fn check_command(
         &mut self,
@@ -323,49 +323,50 @@ impl Tasks {
         permit: Option<QueuedTaskPermit>,
         mut turn: ThrottleStage,
     ) -> Option<Input> {
-        // Borrowed, because moving it costs as much as judging.
-        let judgement = judge(command_context, nexus, task, self.relay.as_ref());
+        // Borrowed, because moving it costs as much as checking.
+        let checked = check(command_context, nexus, task, self.relay.as_ref());
         let mut tried = None;
-        if let (Some(nexus), Ok(judged)) = (nexus, &judgement) {
-            let paid = self.pay(command_context.session, task, nexus, &judged.work, &mut turn);
-            if let ControlFlow::Break(waits) = paid {
+        if let (Some(nexus), Ok(accepted)) = (nexus, &checked) {
+            let charged =
+                self.charge(command_context.session, task, nexus, &accepted.work, &mut turn);
+            if let ControlFlow::Break(waits) = charged {
                 return waits;
             }
-            if judged.tries_now {
-                match self.run_now(nexus, judged, task, permit.as_ref()) {
+            if accepted.tries_now {
+                match self.run_now(nexus, accepted, task, permit.as_ref()) {
                     ControlFlow::Break(data_in) => {
-                        return Some(ended_at_once(task, judged, data_in));
+                        return Some(ended_at_once(task, accepted, data_in));
                     }
                     ControlFlow::Continue(data) => tried = data,
                 }
             }
         }
-        self.plan_judged(command_context, nexus, task, (permit, turn), judgement, tried)
+        self.plan_accepted(command_context, nexus, task, (permit, turn), checked, tried)
     }
 
-    /// Enters a judged task into its task set, then begins it, or requests its data.
+    /// Enters an accepted task into its task set, then begins it, or requests its data.
     #[inline(never)]
-    fn plan_judged(
+    fn plan_accepted(
         &mut self,
         command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
         task: &Task,
         (permit, turn): (Option<QueuedTaskPermit>, ThrottleStage),
-        judgement: Result<JudgedCommand, RefusedCommand>,
+        checked: Result<AcceptedCommand, RefusedCommand>,
         tried: Option<CommandData>,
     ) -> Option<Input> {
         let unit = nexus.map(|nexus| &nexus.unit);
-        let mut judged = match judgement {
-            Ok(judged) => judged,
+        let mut accepted = match checked {
+            Ok(accepted) => accepted,
             Err(RefusedCommand { refusal, data_out_bytes }) => {
                 return Some(with_data_out(self.refuse(task.id, unit, refusal), data_out_bytes));
             }
         };
-        let Ok(reply_charge) = self.charge_reply(&mut judged.work) else {
+        let Ok(reply_charge) = self.charge_reply(&mut accepted.work) else {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: retry_later(Status::BUSY) });
         };
-        if judged.reports_luns {
+        if accepted.reports_luns {
             command_context.session.luns_were_reported(command_context.view);
         }
         let order =
@@ -374,17 +375,17 @@ impl Tasks {
         let planned = Planned {
             unit: unit.cloned(),
             cdb: task.cdb.clone(),
-            wants_bytes: judged.wants_bytes(),
-            work: judged.work,
-            collect_bytes: judged.collect_bytes,
-            data_in_buffer_bytes: judged.data_in_buffer_bytes,
-            reads_in_pieces: judged.reads_in_pieces,
-            streams: judged.streams,
-            data_in_bytes: judged.data_in_bytes,
+            wants_bytes: accepted.wants_bytes(),
+            work: accepted.work,
+            collect_bytes: accepted.collect_bytes,
+            data_in_buffer_bytes: accepted.data_in_buffer_bytes,
+            reads_in_pieces: accepted.reads_in_pieces,
+            streams: accepted.streams,
+            data_in_bytes: accepted.data_in_bytes,
             order,
-            tries_now: judged.tries_now,
-            goes_out_of_turn: judged.goes_out_of_turn,
-            fenced: judged.fenced,
+            tries_now: accepted.tries_now,
+            goes_out_of_turn: accepted.goes_out_of_turn,
+            fenced: accepted.fenced,
             _reply_charge: reply_charge,
         };
         match tried {
@@ -490,7 +491,7 @@ impl Tasks {
         self.launch(session, task, planned, data)
     }
 
-    /// The next input of the machine from tasks that go on, such as a piece of data.
+    /// The next input of the machine from tasks that continue, such as a piece of data.
     #[inline]
     pub(crate) fn next_input(&self) -> Option<Input> {
         self.inputs.pop()
@@ -711,11 +712,11 @@ impl Tasks {
     }
 }
 
-/// The end of a task that has run as it was judged.
+/// The end of a task that has run as it was accepted.
 #[inline]
-fn ended_at_once(task: &Task, judged: &JudgedCommand, data_in: Bytes) -> Input {
-    let outcome = good(data_in, judged.wants_bytes(), judged.fenced);
-    let outcome = Outcome { data_in_bytes: judged.data_in_bytes, ..outcome };
+fn ended_at_once(task: &Task, accepted: &AcceptedCommand, data_in: Bytes) -> Input {
+    let outcome = good(data_in, accepted.wants_bytes(), accepted.fenced);
+    let outcome = Outcome { data_in_bytes: accepted.data_in_bytes, ..outcome };
     Input::Done { task: task.id, outcome }
 }
 
@@ -728,17 +729,17 @@ pub(crate) fn data_in_bytes(input: &Input) -> usize {
     }
 }
 
-/// Judges a task of the unit of `nexus`, or of a LUN without a unit.
+/// Checks a task of the unit of `nexus`, or of a LUN without a unit.
 #[inline]
-fn judge(
+fn check(
     command_context: &CommandContext<'_>,
     nexus: Option<&ItlNexus>,
     task: &Task,
     relay: Option<&Rc<dyn ConnectionRelay>>,
-) -> Result<JudgedCommand, RefusedCommand> {
+) -> Result<AcceptedCommand, RefusedCommand> {
     let CommandContext { session, view } = *command_context;
-    let Some(nexus) = nexus else { return judge_without_unit(session, view, task) };
-    nexus.unit.judge(&ArrivedCommand {
+    let Some(nexus) = nexus else { return check_without_unit(session, view, task) };
+    nexus.unit.check(&ArrivedCommand {
         cdb: &task.cdb,
         expected_data_out_bytes: task.expected_data_out_bytes(),
         expected_data_in_bytes: task.expected_data_in_bytes(),
@@ -749,21 +750,21 @@ fn judge(
     })
 }
 
-/// Judges a task of a LUN without a unit.
+/// Checks a task of a LUN without a unit.
 #[cold]
-fn judge_without_unit(
+fn check_without_unit(
     session: &Session,
     view: &View,
     task: &Task,
-) -> Result<JudgedCommand, RefusedCommand> {
+) -> Result<AcceptedCommand, RefusedCommand> {
     let context = session.context(view);
     let planned = lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb)?;
     let Plan::Reply(reply) = planned else { return Err(internal_failure().into()) };
     let row = commands::row(&task.cdb);
-    Ok(JudgedCommand {
+    Ok(AcceptedCommand {
         fenced: row.is_some_and(|command| command.fenced),
         reports_luns: row.is_some_and(|command| command.reports_luns),
-        ..JudgedCommand::new(Work::Reply(reply))
+        ..AcceptedCommand::new(Work::Reply(reply))
     })
 }
 

@@ -70,7 +70,7 @@ pub(crate) async fn watch(
     loop {
         let units = served();
         for unit in &units {
-            unit.tell_if_none_is_held();
+            unit.report_if_none_is_held();
             unit.end_lack_of_space();
         }
         for unit in units {
@@ -80,7 +80,7 @@ pub(crate) async fn watch(
         }
         let stopped = stop.wait_for(|stop| *stop);
         if tokio::time::timeout(ROOM_INTERVAL, stopped).await.is_ok() {
-            served().iter().for_each(|unit| unit.tell_at_the_end());
+            served().iter().for_each(|unit| unit.report_end_of_waits());
             return;
         }
     }
@@ -299,12 +299,12 @@ impl DiskUnit {
     }
 
     /// Logs the end of the waits when the server stops, which makes no further checks.
-    fn tell_at_the_end(&self) {
+    fn report_end_of_waits(&self) {
         self.held().recent = false;
-        self.tell_if_none_is_held();
+        self.report_if_none_is_held();
     }
 
-    fn tell_if_none_is_held(&self) {
+    fn report_if_none_is_held(&self) {
         if self.held().have_ceased() {
             tracing::warn!(device = self.device().name(), "no writes wait for free space any more");
         }

@@ -36,11 +36,11 @@ pub enum TraceError {
 pub(crate) struct TraceSlot {
     /// Incremented when a trace begins or ends.
     generation: AtomicU32,
-    active: Mutex<Option<Active>>,
+    active: Mutex<Option<ActiveTrace>>,
 }
 
 #[derive(Debug)]
-struct Active {
+struct ActiveTrace {
     tap: Arc<Tap>,
     stop: oneshot::Sender<()>,
 }
@@ -57,12 +57,12 @@ impl TraceSlot {
         (self.generation(), active.as_ref().map(|active| Arc::clone(&active.tap)))
     }
 
-    fn active(&self) -> MutexGuard<'_, Option<Active>> {
+    fn active(&self) -> MutexGuard<'_, Option<ActiveTrace>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a trace and returns its number; `None` if one runs already.
-    fn begin(&self, active: Active) -> Option<u32> {
+    fn begin(&self, active: ActiveTrace) -> Option<u32> {
         let mut current = self.active();
         if current.is_some() {
             return None;
@@ -74,16 +74,16 @@ impl TraceSlot {
     /// Ends the trace with its session: PDUs that its connections send in this turn still belong to
     /// the trace.
     pub(crate) fn session_ended(&self) {
-        drop(self.take(None));
+        drop(self.remove(None));
     }
 
     /// Ends the trace; returns true if there was one.
     pub(crate) fn end(&self) -> bool {
-        self.take(None).is_some_and(|active| active.stop.send(()).is_ok())
+        self.remove(None).is_some_and(|active| active.stop.send(()).is_ok())
     }
 
     /// Ends the trace and returns its state; if `only` is given, only the trace with that number.
-    fn take(&self, only: Option<u32>) -> Option<Active> {
+    fn remove(&self, only: Option<u32>) -> Option<ActiveTrace> {
         let mut current = self.active();
         if only.is_some_and(|number| number != self.generation()) {
             return None;
@@ -120,11 +120,11 @@ impl Trace {
         snap_bytes: usize,
         session: SessionInfo,
     ) -> Result<Self, TraceError> {
-        let limit_guard = limit.take().ok_or(TraceError::TooMany)?;
+        let limit_guard = limit.try_acquire().ok_or(TraceError::TooMany)?;
         let charge = buffers.sibling(MemoryKind::Trace).charge(lunar_net::TAP_BYTES_MAX);
         let (tap, reader) = Tap::new(snap_bytes);
         let (stop, stopped) = oneshot::channel();
-        let number = slot.begin(Active { tap, stop }).ok_or(TraceError::Traced)?;
+        let number = slot.begin(ActiveTrace { tap, stop }).ok_or(TraceError::Traced)?;
         Ok(Self {
             reader,
             stopped,
@@ -140,10 +140,10 @@ impl Trace {
     /// The next PDU; `None` if the trace is over.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<TappedPdu>> {
         if !self.is_stopped
-            && let Poll::Ready(how) = Pin::new(&mut self.stopped).poll(context)
+            && let Poll::Ready(stopped) = Pin::new(&mut self.stopped).poll(context)
         {
             self.is_stopped = true;
-            if how.is_ok() {
+            if stopped.is_ok() {
                 self.reader.close();
             }
         }
@@ -152,7 +152,7 @@ impl Trace {
 
     /// Stops taking PDUs; those already taken can still be read.
     pub fn stop(&mut self) {
-        self.slot.take(Some(self.number));
+        self.slot.remove(Some(self.number));
         self.reader.close();
     }
 
@@ -169,7 +169,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        self.slot.take(Some(self.number));
+        self.slot.remove(Some(self.number));
     }
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct TraceLimit(Arc<AtomicUsize>);
 struct TraceLimitGuard(TraceLimit);
 
 impl TraceLimit {
-    fn take(&self) -> Option<TraceLimitGuard> {
+    fn try_acquire(&self) -> Option<TraceLimitGuard> {
         let guard = TraceLimitGuard(self.clone());
         (self.0.fetch_add(1, Ordering::Relaxed) < TRACES_MAX).then_some(guard)
     }

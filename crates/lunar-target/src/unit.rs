@@ -1,7 +1,7 @@
 //! A logical unit as the target sees it.
 //!
 //! Sessions, LUN tables, access rules, limits, statistics and task management know a unit only as a
-//! [`Unit`]. A unit judges a command without I/O ([`Unit::judge`]). The target then charges the
+//! [`Unit`]. A unit checks a command without I/O ([`Unit::check`]). The target then charges the
 //! command, collects its data, orders it in its task set, and has it run.
 
 use crate::disk_unit::RelayedPlan;
@@ -50,35 +50,36 @@ pub trait Unit: Any + fmt::Debug + Send + Sync {
     /// waits for nothing and calls no other function of the unit.
     fn with_nexuses(&self, work: &mut dyn FnMut(&mut dyn UnitNexuses));
 
-    /// Judges a command, without I/O. The nexus is [attached](ArrivedCommand::attach) first, under
+    /// Checks a command, without I/O. The nexus is [attached](ArrivedCommand::attach) first, under
     /// the lock of the unit.
     ///
     /// # Errors
     /// The refusal to answer with.
-    fn judge(&self, command: &ArrivedCommand<'_>) -> Result<JudgedCommand, RefusedCommand>;
+    fn check(&self, command: &ArrivedCommand<'_>) -> Result<AcceptedCommand, RefusedCommand>;
 
-    /// Judges a command with [streams](JudgedCommand::streams) again when it gets its first
+    /// Checks a command with [streams](AcceptedCommand::streams) again when it gets its first
     /// data-out, or is found to have none: commands of other nexuses may have changed the unit
     /// since. It consumes no unit attention.
     ///
     /// # Errors
     /// The refusal to answer with; the command has had no effect.
-    fn judge_again(&self, command: &ArrivedCommand<'_>) -> Result<(), Refusal> {
+    fn check_again(&self, command: &ArrivedCommand<'_>) -> Result<(), Refusal> {
         let _ = command;
         Ok(())
     }
 
-    /// Runs the work of a command that [tries to run now](JudgedCommand::tries_now), if no waiting
-    /// is needed and the command ends with GOOD; its data-in is then in `data`. Otherwise returns
-    /// `false`, and the command goes on in [`run`](Self::run) or in its job.
+    /// Runs the work of a command that [tries to run now](AcceptedCommand::tries_now), if no
+    /// waiting is needed and the command ends with GOOD; its data-in is then in `data`. Otherwise
+    /// returns
+    /// `false`, and the command continues in [`run`](Self::run) or in its job.
     fn try_run(&self, work: &Work, data: &mut CommandData) -> bool {
         let _ = (work, data);
         false
     }
 
-    /// Runs a plan that the unit has judged. Units without plans keep the default, which ends with
+    /// Runs a plan that the unit has checked. Units without plans keep the default, which ends with
     /// an internal failure.
-    fn run(self: Arc<Self>, plan: JudgedPlan, execution: Execution) -> ExecutionFuture {
+    fn run(self: Arc<Self>, plan: AcceptedPlan, execution: Execution) -> ExecutionFuture {
         drop(plan);
         execution.fail()
     }
@@ -112,13 +113,13 @@ pub trait Unit: Any + fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Stops operations that go on without a command where they are, or allows them again.
+    /// Stops operations that continue without a command where they are, or allows them again.
     fn stop_operation(&self, stopping: bool) {
         let _ = stopping;
     }
 
-    /// True while an operation goes on without a command.
-    fn operates(&self) -> bool {
+    /// True while an operation continues without a command.
+    fn has_running_operation(&self) -> bool {
         false
     }
 
@@ -207,7 +208,7 @@ impl UnitCommon {
         self.quota.limit()
     }
 
-    /// Sets the limit of all initiators together, from now on; waiting commands are judged anew.
+    /// Sets the limit of all initiators together, from now on; waiting commands are checked again.
     pub fn set_limit(&self, limit: Limit) {
         self.quota.set_limit(limit);
     }
@@ -227,7 +228,7 @@ impl UnitCommon {
     }
 }
 
-/// A command to be judged, and the nexus that has sent it.
+/// A command to be checked, and the nexus that has sent it.
 #[derive(Debug)]
 pub struct ArrivedCommand<'a> {
     /// The CDB: 16 bytes, of which a short one uses the first, or more.
@@ -254,7 +255,7 @@ impl<'a> ArrivedCommand<'a> {
         self.session.context(self.view)
     }
 
-    /// Attaches the nexus to the unit that judges the command, unless it is attached already.
+    /// Attaches the nexus to the unit that checks the command, unless it is attached already.
     /// Called under the lock of the unit, before its state for the nexus is used.
     #[inline]
     pub fn attach(&self, nexuses: &mut dyn NexusAttachment) {
@@ -266,7 +267,7 @@ impl<'a> ArrivedCommand<'a> {
 
 /// A command that may run.
 #[derive(Debug)]
-pub struct JudgedCommand {
+pub struct AcceptedCommand {
     /// The work of the command.
     pub work: Work,
     /// Data-out that the command would transfer in bytes, for the residual.
@@ -295,7 +296,7 @@ pub struct JudgedCommand {
     pub reports_luns: bool,
 }
 
-impl JudgedCommand {
+impl AcceptedCommand {
     /// A command that transfers nothing but the data-in that its work returns.
     pub fn new(work: Work) -> Self {
         Self {
@@ -348,22 +349,22 @@ impl From<Sense> for RefusedCommand {
     }
 }
 
-/// The work of a judged command.
+/// The work of an accepted command.
 #[derive(Debug)]
 pub enum Work {
     /// Answer GOOD with this data-in, when the command's turn in its task set has come.
     Reply(Vec<u8>),
     /// A plan of a unit for block commands, kept without an allocation.
-    Plan(JudgedPlan),
+    Plan(AcceptedPlan),
     /// Any other work.
     Job(Job),
 }
 
-/// A plan, and the state of the unit in which it was judged.
+/// A plan, and the state of the unit in which it was checked.
 #[derive(Debug)]
-pub struct JudgedPlan {
+pub struct AcceptedPlan {
     pub(crate) plan: Plan,
-    /// The [`generation`](crate::disk_unit::DiskUnit::generation) from before the judgement.
+    /// The [`generation`](crate::disk_unit::DiskUnit::generation) from before the check.
     pub(crate) generation: crate::long_operation::Generation,
     /// The parts that a relay moves; `None`: the device moves the data.
     pub(crate) relayed: Option<Box<RelayedPlan>>,

@@ -308,7 +308,12 @@ pub const CALLS: &[Call] = &[
         "std::future::ready(Ok::<(), lunar_block::Error>(()))",
         BACK,
     ),
-    removed(VERIFY, "let guard = self.put(range, data.clone(), «true»).await?;", "false", BACK),
+    removed(
+        VERIFY,
+        "let guard = self.write_blocks(range, data.clone(), «true»).await?;",
+        "false",
+        BACK,
+    ),
     removed(
         "crates/lunar-target/src/execute/copy.rs",
         "job.destination.flush().await",

@@ -8,7 +8,7 @@ use lunar_iscsi::pdu::FinalFlag;
 
 /// Destination of the current data segment.
 pub(super) enum Receiving {
-    Nowhere,
+    Discarded,
     /// Memory for twice the length of the data that has arrived.
     Control {
         data: Vec<u8>,
@@ -44,7 +44,7 @@ impl Connection {
             DataDestination::Stream { task, offset_bytes } => {
                 Receiving::StreamAt { task, offset_bytes }
             }
-            DataDestination::Discard => Receiving::Nowhere,
+            DataDestination::Discard => Receiving::Discarded,
         };
     }
 
@@ -52,7 +52,7 @@ impl Connection {
     #[inline]
     pub(super) fn begin_segment(&mut self, announced_bytes: u32, flags: u8) {
         match &mut self.receiving {
-            Receiving::Nowhere | Receiving::Task { .. } | Receiving::Stream(_) => {}
+            Receiving::Discarded | Receiving::Task { .. } | Receiving::Stream(_) => {}
             Receiving::Control { segment_bytes, .. } => {
                 // The protocol machine has checked that the length is within
                 // MaxRecvDataSegmentLength.
@@ -62,7 +62,7 @@ impl Connection {
                 let is_final = flags & FinalFlag::FINAL.0 != 0;
                 let segment =
                     self.tasks.begin_segment(*task, *offset_bytes, announced_bytes, is_final);
-                self.receiving = segment.map_or(Receiving::Nowhere, Receiving::Stream);
+                self.receiving = segment.map_or(Receiving::Discarded, Receiving::Stream);
             }
         }
     }
@@ -70,7 +70,7 @@ impl Connection {
     /// Discards the rest of a segment of a stream that has ended.
     pub(super) fn forget_segment(&mut self, task: TaskId) {
         if matches!(&self.receiving, Receiving::Stream(segment) if segment.task == task) {
-            self.receiving = Receiving::Nowhere;
+            self.receiving = Receiving::Discarded;
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The start of a connection's commands, and the end of those that run at once: the machine hands
-//! them over and takes them back by calls, without a queue between.
+//! The start of a connection's commands, and the end of those that run at once: x//! them over and
+//! takes them back by calls, without a queue between.
 
 use super::Connection;
 use crate::session::{ConnectionEvent, KnownView, Session};
@@ -43,27 +43,28 @@ impl Connection {
     /// as no waiting is needed.
     #[inline(always)]
     pub(super) fn receive_input(&mut self, now: Time, input: Input) {
-        let Self { machine, session, view, commands, permits, tasks, pending_events, mail, .. } =
-            self;
-        let ask = |message: &ToSession| ask(session, pending_events, mail, message);
+        let Self {
+            machine, session, view, commands, permits, tasks, pending_events, events, ..
+        } = self;
+        let ask = |message: &ToSession| ask(session, pending_events, events, message);
         let Some(task) = machine.handle_with_session(now, input, ask) else { return };
         let answer = Starter { session, view, commands, permits, tasks }.start(now, task);
-        self.take_answer(now, answer);
+        self.feed_answer(now, answer);
     }
 
     /// Starts a task that was delivered later than it arrived.
     pub(super) fn start(&mut self, now: Time, task: &Task) {
         let Self { session, view, commands, permits, tasks, .. } = self;
         let answer = Starter { session, view, commands, permits, tasks }.start(now, task);
-        self.take_answer(now, answer);
+        self.feed_answer(now, answer);
     }
 
     /// Gives the machine the answer to the start of a task at once, which saves a turn of its own,
     /// unless data goes before it.
     #[inline]
-    fn take_answer(&mut self, now: Time, answer: Option<Input>) {
+    fn feed_answer(&mut self, now: Time, answer: Option<Input>) {
         if self.queue_task_inputs().0 > 0 {
-            return self.answers.extend(answer);
+            return self.pending_inputs.extend(answer);
         }
         match answer {
             Some(Input::Done { task, outcome }) => self.end(now, task, outcome),
@@ -72,27 +73,27 @@ impl Connection {
         }
     }
 
-    /// Ends a task in the machine, which hears of the new window before it makes the response.
+    /// Ends a task in the machine, which gets the new window before it makes the response.
     #[inline]
     fn end(&mut self, now: Time, task: TaskId, outcome: Outcome) {
         self.commands.done(task, &outcome);
         if !self.managed.is_empty() {
             self.managed.remove(&task);
         }
-        let Self { machine, session, pending_events, mail, .. } = self;
-        let ask = |message: &ToSession| ask(session, pending_events, mail, message);
+        let Self { machine, session, pending_events, events, .. } = self;
+        let ask = |message: &ToSession| ask(session, pending_events, events, message);
         machine.handle_with_session(now, Input::Done { task, outcome }, ask);
     }
 }
 
-/// Hands a message to the session, if no earlier message of the session waits.
+/// Passes a message to the session, if no earlier message of the session waits.
 #[inline]
 fn ask(
     session: &Option<(Arc<Session>, u16)>,
     pending_events: &VecDeque<ConnectionEvent>,
-    mail: &UnboundedReceiver<ConnectionEvent>,
+    events: &UnboundedReceiver<ConnectionEvent>,
     message: &ToSession,
 ) -> Option<ToConnection> {
     let (session, cid) = session.as_ref().filter(|_| pending_events.is_empty())?;
-    session.try_handle_message(*cid, message, mail)
+    session.try_handle_message(*cid, message, events)
 }

@@ -29,10 +29,10 @@ impl Client {
     fn log_in_with(rig: &Rig, keys: &str) -> Self {
         let services = rig.services();
         let path = rig.path();
-        let (mailbox, mail) = unbounded_channel();
+        let (mailbox, events) = unbounded_channel();
         let (counted, _abort) = services.connections.enter(path.peer, &mailbox).unwrap();
         let connection =
-            Connection::new(Arc::clone(services), counted, path, mailbox.clone(), mail);
+            Connection::new(Arc::clone(services), counted, path, mailbox.clone(), events);
         let mut client = Self { connection, out: Outbox::default(), cmd_sn: 1, mailbox };
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:initiator-9\0TargetName={TARGET}\0{keys}"
@@ -130,7 +130,7 @@ impl Client {
     }
 
     /// Has turns until all commands have ended.
-    async fn has_turns(&mut self) {
+    async fn take_all_turns(&mut self) {
         for _ in 0..1000 {
             if self.connection.tasks.are_quiet() {
                 return;
@@ -141,13 +141,13 @@ impl Client {
         panic!("a command does not end");
     }
 
-    /// Polls the connection some times while its owner has no turn; its commands go on.
+    /// Polls the connection some times while its owner has no turn; its commands continue.
     async fn goes_on_in_turns_only(&mut self) {
         for _ in 0..20 {
             self.has_no_turn(tokio::task::yield_now()).await;
         }
         assert_eq!(self.connection.tasks.ended(), 0, "it has ended out of turn");
-        self.has_turns().await;
+        self.take_all_turns().await;
     }
 
     /// Waits for `work` while the owner of the connection has no turn.
@@ -194,7 +194,7 @@ fn tasks_are_aborted_out_of_turn() {
 
 /// Goal: one rule of the session decides whether a command ends with its connection. At the levels
 /// of error recovery below 2 it has no effect afterwards; at level 2, which this target does not
-/// offer, it goes on, and its effect is visible.
+/// offer, it continues, and its effect is visible.
 #[test]
 fn a_rule_decides_whether_a_command_outlives_its_connection() {
     for (level, outlives) in [(0, false), (1, false), (2, true)] {
@@ -211,11 +211,11 @@ fn a_rule_decides_whether_a_command_outlives_its_connection() {
             client.turn();
             assert_eq!(session.tasks(), 1, "it waits for its block");
             client.connection.peer_closed(Time::ZERO, &mut client.out);
-            assert_eq!(client.connection.over.is_some(), outlives, "level {level}");
+            assert_eq!(client.connection.close_reason.is_some(), outlives, "level {level}");
             assert!(!session.has_ended(), "it has a task");
             assert!(!client.connection.is_over(), "the command is polled");
             drop(first);
-            client.has_turns().await;
+            client.take_all_turns().await;
             device.read(BlockRange::new(0, 1), rig.buffers().take(512)).await.unwrap()
         });
         assert_eq!(written[..] == [7; 512], outlives, "level {level}");
@@ -269,7 +269,7 @@ fn a_write_that_delays_others_ends_out_of_turn() {
         let other = ranges.queue_for(&Arc::default(), block, true).unwrap();
         drop(client.has_no_turn(other.granted()).await);
         assert_eq!(client.connection.tasks.ended(), 1, "it is answered in the turn");
-        client.has_turns().await;
+        client.take_all_turns().await;
     });
     drop(client);
     rig.end();
@@ -278,7 +278,7 @@ fn a_write_that_delays_others_ends_out_of_turn() {
 /// Fault: a WRITE SAME that was granted the permit to zero held it, and its range, until its
 /// connection had its turn: an UNMAP of another host waited for one turn of each busy host.
 ///
-/// Goal: it zeroes one piece out of turn, and goes on in its turns.
+/// Goal: it zeroes one piece out of turn, and continues in its turns.
 #[test]
 fn a_clear_that_delays_others_does_a_piece_out_of_turn() {
     let rig = Rig::new();
@@ -325,7 +325,7 @@ fn blockers_of_a_clear_that_delays_others_end_out_of_turn() {
         drop(first);
         drop(client.has_no_turn(permit).await);
         assert_eq!(client.connection.tasks.ended(), 2, "the WRITE and the ORWRITE");
-        client.has_turns().await;
+        client.take_all_turns().await;
     });
     drop(client);
     rig.end();
@@ -358,15 +358,15 @@ fn commands_pass_a_limit_out_of_turn() {
         assert_eq!(session.quota.waiting(), 1, "it begins in its turn");
         client.turn();
         assert_eq!(session.quota.waiting(), 0);
-        client.has_turns().await;
+        client.take_all_turns().await;
     });
     drop(client);
     rig.lose(&other);
     rig.end();
 }
 
-/// Goal: a running command that pays piece by piece passes a limit out of turn as well, and writes
-/// its pieces in its turns.
+/// Goal: a running command that is charged piece by piece passes a limit out of turn as well, and
+/// writes its pieces in its turns.
 #[test]
 fn running_commands_pass_a_limit_out_of_turn() {
     const PIECE: Cost = Cost { commands: 0, bytes: 512 };
@@ -395,7 +395,7 @@ fn running_commands_pass_a_limit_out_of_turn() {
     rig.end();
 }
 
-/// Goal: out of turn only aborts are processed; other mail waits for the turn, in its order.
+/// Goal: out of turn only aborts are processed; other events wait for the turn, in their order.
 #[test]
 fn other_mail_waits_for_the_turn() {
     let rig = Rig::new();
@@ -406,8 +406,8 @@ fn other_mail_waits_for_the_turn() {
     let before = client.out.bytes();
     let shutdown = || ConnectionEvent::Shutdown { within_seconds: 3 };
     let abort = ToConnection::AbortTask { task, data: DataDue::Discarded };
-    for mail in [shutdown(), ConnectionEvent::Session(abort), ConnectionEvent::Cut] {
-        client.mailbox.send(mail).unwrap();
+    for event in [shutdown(), ConnectionEvent::Session(abort), ConnectionEvent::Cut] {
+        client.mailbox.send(event).unwrap();
     }
     let mut context = Context::from_waker(Waker::noop());
     assert!(client.connection.poll_out_of_turn(Time::ZERO, &mut context, &mut client.out));
@@ -419,7 +419,9 @@ fn other_mail_waits_for_the_turn() {
     );
     assert_eq!(client.out.bytes(), before);
     client.turn();
-    assert!(client.connection.pending_events.is_empty() && client.connection.over.is_some());
+    assert!(
+        client.connection.pending_events.is_empty() && client.connection.close_reason.is_some()
+    );
     drop(client);
     rig.end();
 }

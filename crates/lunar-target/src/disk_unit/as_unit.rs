@@ -6,7 +6,7 @@ use super::fit::{cut_to_announced_length, fit_data_in, fit_data_out};
 use crate::abort::Aborted;
 use crate::detached_writes::ABORT_GRACE;
 use crate::execute::{
-    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, copy, execute_paying, run_relayed,
+    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, copy, execute_charged, run_relayed,
     try_now,
 };
 use crate::manage;
@@ -17,8 +17,8 @@ use crate::session::SessionKey;
 use crate::session_table::SessionTable;
 use crate::tasks::{Execution, ExecutionFuture};
 use crate::unit::{
-    ArrivedCommand, CommandData, JudgedCommand, JudgedPlan, NexusAttachment, RefusedCommand, Unit,
-    UnitCommon, UnitNexuses, UnitStatistics, Work,
+    AcceptedCommand, AcceptedPlan, ArrivedCommand, CommandData, NexusAttachment, RefusedCommand,
+    Unit, UnitCommon, UnitNexuses, UnitStatistics, Work,
 };
 use bytes::Bytes;
 use lunar_block::BoxFuture;
@@ -55,7 +55,7 @@ impl Unit for DiskUnit {
         work(&mut DiskNexuses { unit: self, scsi: &mut scsi });
     }
 
-    fn judge(&self, command: &ArrivedCommand<'_>) -> Result<JudgedCommand, RefusedCommand> {
+    fn check(&self, command: &ArrivedCommand<'_>) -> Result<AcceptedCommand, RefusedCommand> {
         let (generation, context) = (self.generation(), command.context());
         let planned = {
             let mut scsi = self.scsi();
@@ -73,17 +73,17 @@ impl Unit for DiskUnit {
         if let Some(relayed) = self.relayed_plan(&plan, command) {
             let relayed = Some(Box::new(relayed));
             let collect_bytes = plan.data_out_bytes(block_bytes) as usize;
-            let work = Work::Plan(JudgedPlan { plan, generation, relayed });
-            let judged = JudgedCommand::new(work);
+            let work = Work::Plan(AcceptedPlan { plan, generation, relayed });
+            let accepted = AcceptedCommand::new(work);
             let moved = (data_out_bytes, data_in_bytes);
-            return Ok(judged.streaming(moved, collect_bytes));
+            return Ok(accepted.streaming(moved, collect_bytes));
         }
         let read_bytes = read_bytes(&plan, block_bytes);
         let reads_in_pieces = read_bytes.is_some_and(|bytes| bytes > READ_PIECE_BYTES);
         let moves_blocks = matches!(plan, Plan::Read { .. } | Plan::Write { .. });
         // READ and WRITE neither report LUNs nor are fenced.
         let row = if moves_blocks { None } else { commands::row(command.cdb) };
-        Ok(JudgedCommand {
+        Ok(AcceptedCommand {
             data_in_bytes,
             data_in_buffer_bytes: read_bytes.map(|bytes| bytes.min(READ_PIECE_BYTES)),
             reads_in_pieces,
@@ -97,17 +97,17 @@ impl Unit for DiskUnit {
             reports_luns: row.is_some_and(|command| command.reports_luns),
             work: match plan {
                 Plan::Reply(reply) => Work::Reply(reply),
-                plan => Work::Plan(JudgedPlan { plan, generation, relayed: None }),
+                plan => Work::Plan(AcceptedPlan { plan, generation, relayed: None }),
             },
         })
     }
 
     fn try_run(&self, work: &Work, data: &mut CommandData) -> bool {
-        let Work::Plan(judged) = work else { return false };
-        try_now(self, judged.generation, &judged.plan, data)
+        let Work::Plan(accepted) = work else { return false };
+        try_now(self, accepted.generation, &accepted.plan, data)
     }
 
-    fn run(self: Arc<Self>, mut plan: JudgedPlan, mut execution: Execution) -> ExecutionFuture {
+    fn run(self: Arc<Self>, mut plan: AcceptedPlan, mut execution: Execution) -> ExecutionFuture {
         if execution.streams()
             && let Some(relayed) = plan.relayed.take()
         {
@@ -128,7 +128,7 @@ impl Unit for DiskUnit {
 
     fn cost(&self, cdb: &[u8], work: &Work) -> Option<Cost> {
         match work {
-            Work::Plan(judged) => cost(cdb, Some(&judged.plan), self),
+            Work::Plan(accepted) => cost(cdb, Some(&accepted.plan), self),
             Work::Reply(_) | Work::Job(_) => cost(cdb, None, self),
         }
     }
@@ -160,8 +160,8 @@ impl Unit for DiskUnit {
         Self::stop_operation(self, stopping);
     }
 
-    fn operates(&self) -> bool {
-        Self::operates(self)
+    fn has_running_operation(&self) -> bool {
+        Self::has_running_operation(self)
     }
 
     fn saves(&self) -> bool {
@@ -191,11 +191,11 @@ impl DiskUnit {
     async fn run_plan(
         self: &Arc<Self>,
         execution: &Execution,
-        judged: JudgedPlan,
+        accepted: AcceptedPlan,
         data: CommandData,
     ) -> PlanResult {
         let Execution { session, memory, .. } = execution;
-        let JudgedPlan { mut plan, generation, .. } = judged;
+        let AcceptedPlan { mut plan, generation, .. } = accepted;
         let (abort, quota_charge) = (execution.abort.clone(), execution.quota_charge.clone());
         let (read_memory, mut data) = ReadMemory::split(data);
         let mut unsaved = None;
@@ -236,10 +236,10 @@ impl DiskUnit {
             quota_charge,
             memory,
         };
-        execute_paying(Arc::clone(self), plan, work).await
+        execute_charged(Arc::clone(self), plan, work).await
     }
 
-    /// Judges a command whose parameter list has arrived. Returns its plan, and the change of the
+    /// Checks a command whose parameter list has arrived. Returns its plan, and the change of the
     /// reservations that is being saved.
     fn resume(
         self: &Arc<Self>,

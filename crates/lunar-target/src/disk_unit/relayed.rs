@@ -50,13 +50,13 @@ impl DiskUnit {
             .then(|| RelayedPlan { relay: Rc::clone(relay), parts })
     }
 
-    /// True if the blocks of a READ are where they were when it was judged. They may have been
+    /// True if the blocks of a READ are where they were when it was checked. They may have been
     /// moved while it waited for another command, which then has changed them elsewhere.
-    pub(crate) fn is_still_mapped(&self, range: LbaRange, judged: &[RelayPart]) -> bool {
-        if judged.iter().all(|part| part.held.is_none()) {
+    pub(crate) fn is_still_mapped(&self, range: LbaRange, checked: &[RelayPart]) -> bool {
+        if checked.iter().all(|part| part.held.is_none()) {
             return true; // they never move
         }
-        let mut parts = Vec::with_capacity(judged.len());
+        let mut parts = Vec::with_capacity(checked.len());
         let blocks = BlockRange::new(range.lba, range.count);
         let device = self.device();
         let is_mapped =
@@ -64,6 +64,6 @@ impl DiskUnit {
         let is_same = |(one, other): (&RelayPart, &RelayPart)| {
             one.range == other.range && Arc::ptr_eq(&one.storage, &other.storage)
         };
-        is_mapped && parts.len() == judged.len() && parts.iter().zip(judged).all(is_same)
+        is_mapped && parts.len() == checked.len() && parts.iter().zip(checked).all(is_same)
     }
 }

@@ -51,7 +51,7 @@ pub(crate) async fn copy(
         Err(Refusal::ReservationConflict) => return PlanResult::Conflict,
         Err(Refusal::Busy) => return PlanResult::Busy,
     };
-    let copy = Copy {
+    let copy = RunningCopy {
         with_units: &|work| work(session.view().units()),
         attach: &|unit| session.nexuses_of(unit, |_| ()),
         nexus: session.nexus,
@@ -114,7 +114,7 @@ impl Drop for Running<'_> {
 /// Function over the units that an initiator sees.
 type WithUnits<'a> = dyn FnMut(&[Arc<dyn Unit>]) + 'a;
 
-struct Copy<'a> {
+struct RunningCopy<'a> {
     /// Calls a function with the units that this initiator sees in this session; it can reach no
     /// others. A copy may take hours, and holds only the units that its list names: others may be
     /// removed, and closed, meanwhile.
@@ -155,7 +155,7 @@ struct Piece {
     data: Option<Bytes>,
 }
 
-impl Copy<'_> {
+impl RunningCopy<'_> {
     /// Copies all segments. All possible refusals come before the first write.
     async fn all(&self, list: &CopyList) -> Step<()> {
         let mut named = NamedUnits::new(list);
@@ -232,8 +232,8 @@ impl Copy<'_> {
         while let Some(piece) = ahead {
             let bytes = piece.bytes;
             // Both futures always end: a change that has begun on the medium is finished.
-            let (next, put) = join(reader.next(), self.put(job, piece)).await;
-            put?;
+            let (next, written_piece) = join(reader.next(), self.write_piece(job, piece)).await;
+            written_piece?;
             *written += bytes;
             self.running.progress(job.number, before + *written);
             ahead = next?;
@@ -244,17 +244,17 @@ impl Copy<'_> {
     }
 
     /// Writes a piece. If the destination is to hold writes that find no room, the piece is tried
-    /// again and again; no lock is held meanwhile, and a copy that was shut out does not go on.
-    async fn put(&self, job: &Job<'_>, piece: Piece) -> Step<()> {
+    /// again and again; no lock is held meanwhile, and a copy that was shut out does not continue.
+    async fn write_piece(&self, job: &Job<'_>, piece: Piece) -> Step<()> {
         let to = job.destination;
         let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
-        to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
+        to.charge(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
         let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
         let mut uncleared = Uncleared::new(range);
         loop {
             // In another turn than the read of the next piece, if that was read at once.
             self.abort.wait_to_move().await?;
-            let done = self.put_now(job, &piece, range, &uncleared).await?;
+            let done = self.write_piece_now(job, &piece, range, &uncleared).await?;
             if to.must_hold(&done) {
                 lunar_net::count_moved(piece.bytes as usize);
                 self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
@@ -279,7 +279,7 @@ impl Copy<'_> {
 
     /// Writes a piece and returns the device's result, if both units may still be used. Zeroes are
     /// written as far as the device does it without a pause.
-    async fn put_now(
+    async fn write_piece_now(
         &self,
         job: &Job<'_>,
         piece: &Piece,
@@ -403,9 +403,9 @@ impl Reader<'_, '_> {
     async fn read(&self, offset: u64, bytes: u64) -> Step<Piece> {
         let from = self.job.source;
         let range = part(self.job.moved.source, from.block_bytes, offset, bytes);
-        from.pay(1, range).await?;
+        from.charge(1, range).await?;
         from.abort.wait_to_move().await?;
-        let data = from.get(range).await;
+        let data = from.read_blocks(range).await;
         let data = data.map_err(|stop| reported(stop, self.job.number, SegmentRole::Source))?;
         lunar_net::count_moved(data.len());
         Ok(Piece { offset, bytes, data: Some(data.freeze()) })

@@ -10,7 +10,7 @@ impl Run<'_> {
     pub(super) async fn self_test(&self, reads: &[LbaRange]) -> Step<()> {
         self.enter()?;
         for range in reads {
-            self.get(*range).await.map_err(|stop| match stop {
+            self.read_blocks(*range).await.map_err(|stop| match stop {
                 Stop::Check(_) => Stop::Check(Sense::LOGICAL_UNIT_FAILED_SELF_TEST),
                 other => other,
             })?;

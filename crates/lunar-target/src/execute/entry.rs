@@ -1,8 +1,8 @@
 //! The moment at which a command begins: its data has arrived, its place in the task set is
 //! granted, and its blocks are free. SAM-5 §8 calls the command enabled from here on.
 //!
-//! Between the judgement that let the command pass and this moment the peer may have taken its time
-//! to send data. Changes in between count, once: SPC-4 §5.12.1 has reservations judged before a
+//! Between the check that let the command pass and this moment the peer may have taken its time
+//! to send data. Changes in between count, once: SPC-4 §5.12.1 has reservations checked before a
 //! command is enabled, and not after. Nearly always nothing has changed, which one look at the
 //! revision of the unit's state shows.
 
@@ -14,10 +14,10 @@ use lunar_net::OwnerId;
 use lunar_scsi::plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A judged command, with the data to judge it again.
+/// A checked command, with the data to check it again.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedCommand {
-    /// The [`generation`](crate::disk_unit::DiskUnit::generation) from before the judgement.
+    /// The [`generation`](crate::disk_unit::DiskUnit::generation) from before the check.
     pub(crate) generation: Generation,
     /// The whole CDB, however long it is.
     cdb: HeaderCdb,

@@ -20,7 +20,8 @@ use lunar_scsi::plan::{LbaRange, Plan};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Runs `plan` if no waiting is needed, and it ends with GOOD. Returns `false` if it must wait, or
-/// has to return an error; the command then goes on in [`execute_paying`](super::execute_paying).
+/// has to return an error; the command then continues in
+/// [`execute_charged`](super::execute_charged).
 pub(crate) fn try_now(
     unit: &DiskUnit,
     generation: Generation,
@@ -75,14 +76,14 @@ fn write(
 
 /// Conditions of both paths.
 impl DiskUnit {
-    /// True if nothing has changed that may forbid a command judged at this generation. It is
-    /// judged again otherwise.
+    /// True if nothing has changed that may forbid a command checked at this generation. It is
+    /// checked again otherwise.
     pub(super) fn is_unchanged_since(&self, generation: Generation) -> bool {
         self.revision() == generation.revision
     }
 
-    /// True if the disk has been recovered since a command was judged. Earlier writes may have been
-    /// lost by then, even if a later sync succeeds, so GOOD would be wrong.
+    /// True if the disk has been recovered since a command was checked. Earlier writes may have
+    /// been lost by then, even if a later sync succeeds, so GOOD would be wrong.
     pub(super) fn was_recovered_since(&self, generation: Generation) -> bool {
         self.recoveries.load(SeqCst) != generation.recoveries
     }

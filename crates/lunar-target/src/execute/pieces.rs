@@ -120,8 +120,8 @@ impl Run<'_> {
     pub(super) async fn read_range(&self, range: LbaRange, memory: ReadMemory) -> Step<PlanResult> {
         let data = match memory {
             ReadMemory::Pieces(reader) => Box::pin(self.read_in_pieces(range, &reader)).await?,
-            ReadMemory::Whole(buffer) => self.get_into(range, buffer).await?,
-            ReadMemory::None => self.get(range).await?,
+            ReadMemory::Whole(buffer) => self.read_blocks_into(range, buffer).await?,
+            ReadMemory::None => self.read_blocks(range).await?,
         };
         lunar_net::count_copied(data.len());
         Ok(PlanResult::Good(data.freeze()))
@@ -140,11 +140,11 @@ impl Run<'_> {
         loop {
             let rest = LbaRange { lba: range.lba + done, count: range.count - done };
             let Some(mut buffer) = self.next_buffer(reader, &mut turn, is_locked).await? else {
-                return self.get_into(rest, self.take_for_rest(rest)?).await;
+                return self.read_blocks_into(rest, self.take_for_rest(rest)?).await;
             };
             let part = LbaRange { count: rest.count.min(blocks_max), ..rest };
             buffer.truncate(self.bytes(part));
-            let mut read = pin!(self.get_into(part, buffer));
+            let mut read = pin!(self.read_blocks_into(part, buffer));
             let buffer = match (&mut read).now_or_never() {
                 Some(buffer) => buffer?,
                 None => {

@@ -122,7 +122,7 @@ impl OrderedDataIn<'_> {
 
     /// Removes the data from `start_bytes` on, so that it can be read again. Returns `false` if
     /// some of it was sent.
-    fn take_back(&mut self, start_bytes: u64) -> bool {
+    fn discard_from(&mut self, start_bytes: u64) -> bool {
         if self.sent_bytes() >= start_bytes && self.next_bytes > start_bytes {
             self.next_bytes = self.sent_bytes();
             self.last = RelayedPiece::default();
@@ -169,7 +169,7 @@ impl Run<'_> {
         let mut data_in =
             OrderedDataIn { streams: &streams, next_bytes: 0, last: RelayedPiece::default() };
         if !self.unit.is_still_mapped(range, &plan.parts) {
-            return self.take_over(range, data_in).await;
+            return self.read_rest_from_device(range, data_in).await;
         }
         let mut parts = BegunParts { plan: &plan, readers: VecDeque::new(), begun: 0, bytes: 0 };
         for part in &plan.parts {
@@ -182,10 +182,10 @@ impl Run<'_> {
                 Ok(()) if data_in.next_bytes - start_bytes == self.bytes_of_part(part) => {}
                 Err(RelayFailure::Violated) => return Err(self.violated(range)),
                 // RFC 7143 §11.4.7: the data of a command that did not end well is not used.
-                _ if !data_in.take_back(start_bytes) => return Err(Stop::Busy),
+                _ if !data_in.discard_from(start_bytes) => return Err(Stop::Busy),
                 _ => {
                     drop(parts);
-                    return self.take_over(range, data_in).await;
+                    return self.read_rest_from_device(range, data_in).await;
                 }
             }
         }
@@ -194,7 +194,7 @@ impl Run<'_> {
     }
 
     /// Reads the rest of `range` from the device, and returns the last piece.
-    async fn take_over(
+    async fn read_rest_from_device(
         &self,
         range: LbaRange,
         mut data_in: OrderedDataIn<'_>,
@@ -233,7 +233,7 @@ impl Run<'_> {
         let mut done = data_in.next_bytes / self.block_bytes;
         while done < range.count {
             let count = (range.count - done).min(blocks_max);
-            let buffer = self.get(LbaRange { lba: range.lba + done, count }).await?;
+            let buffer = self.read_blocks(LbaRange { lba: range.lba + done, count }).await?;
             data_in.add(buffer.freeze().into()).await?;
             done += count;
         }

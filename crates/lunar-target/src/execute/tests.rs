@@ -128,7 +128,7 @@ async fn run_as(
 }
 
 /// Goal: a command that exceeds the limit of waiting commands of its owner ends BUSY and changes
-/// nothing; a command whose blocks are free goes on, and a command of another owner waits.
+/// nothing; a command whose blocks are free continues, and a command of another owner waits.
 #[test]
 fn one_too_many_that_waits_for_blocks_is_busy() {
     let unit = unit();

@@ -25,8 +25,8 @@ impl Run<'_> {
         compare: Compare,
         data: Bytes,
     ) -> Step<()> {
-        let buffer = self.take(self.compared_bytes(range)).await?;
-        let guard = self.put(range, data.clone(), true).await?;
+        let buffer = self.take_buffer(self.compared_bytes(range)).await?;
+        let guard = self.write_blocks(range, data.clone(), true).await?;
         if compare == Compare::Medium {
             drop(guard);
             return self.compare(range, compare, &data, buffer, 0).await;
@@ -45,7 +45,7 @@ impl Run<'_> {
             Some(atomic) if compare != Compare::Medium => atomic.limits().bytes_max.into(),
             _ => 0,
         };
-        let buffer = self.take(self.compared_bytes(range)).await?;
+        let buffer = self.take_buffer(self.compared_bytes(range)).await?;
         self.compare(range, compare, data, buffer, atomic_bytes / self.block_bytes).await
     }
 
@@ -82,10 +82,10 @@ impl Run<'_> {
                 let piece = LbaRange { lba: range.lba + first, count: count + again_blocks };
                 if buffer.len() < self.bytes(piece) {
                     drop(buffer);
-                    buffer = self.take(self.bytes(piece)).await?;
+                    buffer = self.take_buffer(self.bytes(piece)).await?;
                 }
                 buffer.truncate(self.bytes(piece));
-                buffer = self.get_into(piece, buffer).await?;
+                buffer = self.read_blocks_into(piece, buffer).await?;
                 lunar_net::count_moved(buffer.len());
                 let at = (first * self.block_bytes) as usize;
                 if let Some(offset) = self.difference(compare, at, &buffer, data) {

@@ -118,7 +118,7 @@ fn overwriting_and_inverting() {
         rig.holds(&block(&pattern));
         assert_eq!(rig.device.seen(FaultOperation::Write) - writes, 4 + 3 * u64::from(passes));
     }
-    assert!(!unit.operates() && !rig.saved());
+    assert!(!unit.has_running_operation() && !rig.saved());
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_stop_is_not_the_end() {
     run(async {
         let begun = begin(&unit, sanitize(OperationWork::Deallocate));
         begun.ended.await.unwrap_err();
-        while unit.operates() {
+        while unit.has_running_operation() {
             tokio::task::yield_now().await;
         }
     });
@@ -265,7 +265,7 @@ fn exit_failure_mode_is_saved() {
     assert_eq!(rig.open().scsi().overtaken_by_operation(), ready);
 }
 
-/// Goal: a command judged before an operation touches no block after the operation began: it reads
+/// Goal: a command checked before an operation touches no block after the operation began: it reads
 /// no half-erased data, and writes nothing over erased blocks. Method: commands with an older
 /// generation.
 #[test]
@@ -338,7 +338,7 @@ fn a_rate_is_kept() {
         unit.stop_operation(true);
         begun.ended.await.unwrap_err();
     });
-    assert!(!unit.operates() && rig.saved(), "the next run continues the operation");
+    assert!(!unit.has_running_operation() && rig.saved(), "the next run continues the operation");
 }
 
 /// Goal: a rate of 0, which no configuration allows, counts as the slowest one, and no rate leads
@@ -349,8 +349,8 @@ fn the_slowest_pace_is_one() {
         let mut pace = Pace::new(Some(rate));
         assert!(pace.piece_bytes() >= u64::from(PHYSICAL_BLOCK_BYTES_MAX));
         let stopping = AtomicBool::new(true);
-        run(pace.keep(u64::MAX, &stopping));
-        run(pace.keep(u64::MAX, &stopping));
+        run(pace.wait(u64::MAX, &stopping));
+        run(pace.wait(u64::MAX, &stopping));
     }
 }
 
@@ -375,7 +375,7 @@ enum CoreWork {
     OtherOwner,
 }
 
-/// Time of a write: several turns of an owner beside another one.
+/// Time of a write: several turns of an owner alongside another one.
 const WRITE_TIME: Duration = Duration::from_micros(300);
 
 impl BlockDevice for SlowWrites {
@@ -425,7 +425,7 @@ impl BlockDevice for SlowWrites {
 /// Fault: operations ran in tasks that counted for no owner, and each moved a mebibyte in each pass
 /// of the core's queue. When one session had sent SANITIZE to each LUN of a target, another host
 /// had one turn for each pass over all LUNs. Method: no owner has a connection any more; an owner
-/// works beside the operations that another one has requested, and beside resumed ones.
+/// works alongside the operations that another one has requested, and alongside resumed ones.
 #[test]
 fn operations_share_the_turns_of_their_owner() {
     const DISKS: usize = 16;
@@ -567,11 +567,11 @@ fn an_operation_that_waits_stops() {
         unit.stop_operation(true);
         begun.ended.await.unwrap_err();
     });
-    assert!(!unit.operates() && rig.saved(), "the next run continues the operation");
+    assert!(!unit.has_running_operation() && rig.saved(), "the next run continues the operation");
 }
 
 /// Fault: operations that waited for room at full disks kept their slots, also after a restart: no
-/// other operation of their owner went on.
+/// other operation of their owner continued.
 #[test]
 fn operations_that_wait_for_space_release_their_slots() {
     let open = |number: usize| {

@@ -103,8 +103,8 @@ mod tests {
     fn a_large_request_delays_the_next_one() {
         let mut bucket = Bucket::new(1 << 20, at(0));
         bucket.take(8 << 20, at(0));
-        let paid = bucket.ready_at(at(0));
-        assert!(paid > at(7_900) && paid < at(8_000), "{paid:?}");
+        let ready = bucket.ready_at(at(0));
+        assert!(ready > at(7_900) && ready < at(8_000), "{ready:?}");
         assert_eq!(bucket.time_of(8 << 20), Duration::from_secs(8));
     }
 

@@ -13,9 +13,9 @@ use std::task::Poll;
 /// Quota account of a running command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QuotaCharge {
-    /// The charged session; `None` if the command is free.
+    /// The charged session; `None` if the command is not limited.
     session: Option<Arc<Session>>,
-    /// Permit of the command in the task set, which blocks other tasks; given back while the
+    /// Permit of the command in the task set, which blocks other tasks; released while the
     /// command waits for its quota.
     permit: Option<Arc<TaskPermit>>,
 }
@@ -31,7 +31,7 @@ impl QuotaCharge {
     ///
     /// When the turn of the command at a limit has come, the commands of other owners wait for it:
     /// a command that waits here is awaited, and does no more out of turn than that.
-    pub(crate) async fn pay(
+    pub(crate) async fn charge(
         &self,
         unit: &Arc<UnitQuota>,
         cost: Cost,
@@ -42,15 +42,15 @@ impl QuotaCharge {
         };
         let queue = session.quota.queue_of_begun(unit);
         abort.check()?;
-        let mut paying = pin!(queue.pay(cost));
-        if poll_fn(|context| Poll::Ready(paying.as_mut().poll(context))).await.is_ready() {
+        let mut charged = pin!(queue.charge(cost));
+        if poll_fn(|context| Poll::Ready(charged.as_mut().poll(context))).await.is_ready() {
             return Ok(());
         }
         if let Some(permit) = &self.permit {
             permit.release();
         }
         let awaited = abort.awaited();
-        abort.unless(paying).await?;
+        abort.unless(charged).await?;
         drop(awaited);
         abort.yield_now().await?;
         match &self.permit {

@@ -119,8 +119,8 @@ impl FairQueue {
     }
 
     /// Notes that the waiter has asked for its turn, with its cost.
-    pub(super) fn ask(&mut self, position: QueuePosition, cost: Cost) {
-        let ask = |queue: &mut OwnerQueue| {
+    pub(super) fn set_cost(&mut self, position: QueuePosition, cost: Cost) {
+        let set_cost = |queue: &mut OwnerQueue| {
             if let Some(waiter) = queue.late.remove(&position) {
                 queue.waiting.insert(position, waiter);
             }
@@ -128,7 +128,7 @@ impl FairQueue {
                 waiter.cost = Some(cost);
             }
         };
-        self.change(position.owner, ask);
+        self.change(position.owner, set_cost);
     }
 
     /// Removes a waiter.

@@ -77,7 +77,7 @@ impl FairScheduler {
     }
 
     /// Asks for the turn of a waiter; its waker is stored if it has to wait.
-    pub(super) fn ask(
+    pub(super) fn request_turn(
         &mut self,
         position: QueuePosition,
         cost: Cost,
@@ -85,7 +85,7 @@ impl FairScheduler {
         waker: &Waker,
     ) -> SchedulerAnswer {
         let ready_at = self.ready_at(cost, now);
-        self.queue.ask(position, cost);
+        self.queue.set_cost(position, cost);
         let until = match self.queue.first_two() {
             [Some(first), _] if first == position => {
                 // The waiter has come: it is not late, however long the limit delays it.
@@ -215,7 +215,7 @@ mod tests {
             let mut wake = until;
             let mut any = false;
             for (source, (_, cost)) in sessions.iter().enumerate() {
-                match turns.ask(positions[source], *cost, now, Waker::noop()) {
+                match turns.request_turn(positions[source], *cost, now, Waker::noop()) {
                     SchedulerAnswer::Go(mark) => {
                         done[source] += 1;
                         positions[source] = turns.enter(owners[source], mark);
@@ -296,7 +296,7 @@ mod tests {
         let mut other_position = turns.enter(other, 0);
         while now < at(20_000) {
             let mut wake = at(20_000);
-            match turns.ask(steady_position, ONE, now, Waker::noop()) {
+            match turns.request_turn(steady_position, ONE, now, Waker::noop()) {
                 SchedulerAnswer::Go(mark) => {
                     bytes[0] += ONE.bytes;
                     steady_position = turns.enter(steady, mark);
@@ -305,7 +305,7 @@ mod tests {
                 SchedulerAnswer::At(time) => wake = wake.min(time),
                 SchedulerAnswer::Behind => {}
             }
-            match turns.ask(other_position, large, now, Waker::noop()) {
+            match turns.request_turn(other_position, large, now, Waker::noop()) {
                 SchedulerAnswer::Go(_) => {
                     bytes[1] += large.bytes;
                     turns.remove_session(other);
@@ -352,12 +352,16 @@ mod tests {
             let others = [enter(&mut turns, owners[1]), enter(&mut turns, owners[2])];
             let watcher = usize::from(owners[1] == owners[0] && owners[2] != owners[0]);
             let (watcher, other) = (others[watcher], others[1 - watcher]);
-            let SchedulerAnswer::At(time) = turns.ask(watcher, ONE, at(0), Waker::noop()) else {
+            let SchedulerAnswer::At(time) = turns.request_turn(watcher, ONE, at(0), Waker::noop())
+            else {
                 panic!()
             };
             assert!(time <= at(50), "{time:?}");
-            assert!(matches!(turns.ask(watcher, ONE, time, Waker::noop()), SchedulerAnswer::Go(_)));
-            let next = turns.ask(other, ONE, time, Waker::noop());
+            assert!(matches!(
+                turns.request_turn(watcher, ONE, time, Waker::noop()),
+                SchedulerAnswer::Go(_)
+            ));
+            let next = turns.request_turn(other, ONE, time, Waker::noop());
             assert!(
                 matches!(next, SchedulerAnswer::Go(_)),
                 "the waiter is not awaited a second time"
@@ -369,10 +373,16 @@ mod tests {
             let last = enter(&mut turns, owners[4]);
             let later = time.after(Duration::from_secs(1));
             assert!(
-                matches!(turns.ask(stuck, ONE, later, Waker::noop()), SchedulerAnswer::Go(_)),
+                matches!(
+                    turns.request_turn(stuck, ONE, later, Waker::noop()),
+                    SchedulerAnswer::Go(_)
+                ),
                 "first"
             );
-            assert!(matches!(turns.ask(last, ONE, later, Waker::noop()), SchedulerAnswer::Go(_)));
+            assert!(matches!(
+                turns.request_turn(last, ONE, later, Waker::noop()),
+                SchedulerAnswer::Go(_)
+            ));
             assert!(turns.queue.is_empty());
         }
     }
@@ -386,15 +396,20 @@ mod tests {
         let two = Cost { commands: 2, bytes: 0 };
         assert!(turns.try_admit(new, 0, two, at(0)).is_some(), "one command of debt: 100 ms");
         let (first, second) = (enter(&mut turns, 2), enter(&mut turns, 3));
-        let SchedulerAnswer::At(_) = turns.ask(second, ONE, at(0), Waker::noop()) else { panic!() };
-        let SchedulerAnswer::At(time) = turns.ask(first, ONE, at(0), Waker::noop()) else {
+        let SchedulerAnswer::At(_) = turns.request_turn(second, ONE, at(0), Waker::noop()) else {
+            panic!()
+        };
+        let SchedulerAnswer::At(time) = turns.request_turn(first, ONE, at(0), Waker::noop()) else {
             panic!()
         };
         assert!(
-            matches!(turns.ask(second, ONE, time, Waker::noop()), SchedulerAnswer::At(_)),
+            matches!(turns.request_turn(second, ONE, time, Waker::noop()), SchedulerAnswer::At(_)),
             "overtakes"
         );
-        assert!(matches!(turns.ask(first, ONE, time, Waker::noop()), SchedulerAnswer::Go(_)));
+        assert!(matches!(
+            turns.request_turn(first, ONE, time, Waker::noop()),
+            SchedulerAnswer::Go(_)
+        ));
     }
 
     #[test]
@@ -403,27 +418,30 @@ mod tests {
         let first = enter(&mut turns, 1);
         let second = enter(&mut turns, 2);
         assert!(
-            matches!(turns.ask(second, ONE, at(0), Waker::noop()), SchedulerAnswer::At(_)),
+            matches!(turns.request_turn(second, ONE, at(0), Waker::noop()), SchedulerAnswer::At(_)),
             "it watches"
         );
         let third = enter(&mut turns, 3);
-        assert_eq!(turns.ask(third, ONE, at(0), Waker::noop()), SchedulerAnswer::Behind);
+        assert_eq!(turns.request_turn(third, ONE, at(0), Waker::noop()), SchedulerAnswer::Behind);
         turns.leave(third);
         let new = session(&mut turns, 4);
         assert!(turns.try_admit(new, 0, ONE, at(0)).is_none(), "not past those that wait");
         turns.leave(first);
         assert_eq!(turns.next().len(), 1, "the second is to be woken");
-        assert!(matches!(turns.ask(second, ONE, at(0), Waker::noop()), SchedulerAnswer::Go(_)));
+        assert!(matches!(
+            turns.request_turn(second, ONE, at(0), Waker::noop()),
+            SchedulerAnswer::Go(_)
+        ));
         assert!(turns.queue.is_empty() && turns.next().is_empty());
         // A burst of one command: the next has to wait for a tenth of a second.
         let third = enter(&mut turns, 3);
-        let SchedulerAnswer::At(time) = turns.ask(third, ONE, at(0), Waker::noop()) else {
+        let SchedulerAnswer::At(time) = turns.request_turn(third, ONE, at(0), Waker::noop()) else {
             panic!()
         };
         assert!(time > at(0) && time <= at(101));
         assert_eq!(turns.set(Limit::NONE, at(0)).len(), 1);
         assert!(
-            matches!(turns.ask(third, ONE, at(0), Waker::noop()), SchedulerAnswer::Go(_)),
+            matches!(turns.request_turn(third, ONE, at(0), Waker::noop()), SchedulerAnswer::Go(_)),
             "no limit"
         );
     }

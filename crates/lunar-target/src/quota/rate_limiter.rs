@@ -19,7 +19,7 @@ use tokio::time::Sleep;
 static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
 
 /// Number of entries below which limiters that are gone are not searched for.
-const KNOWN_GATES_MIN: usize = 64;
+const KNOWN_LIMITERS_MIN: usize = 64;
 
 /// A limit, and its waiters.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl RateLimiter {
 /// One session's entry at a limiter.
 #[derive(Debug)]
 pub(super) struct SessionLimiter {
-    gate: Arc<RateLimiter>,
+    limiter: Arc<RateLimiter>,
     owner: OwnerNumber,
     /// Amount of the limit's time that the session has had, among the sessions of its owner.
     mark: AtomicU64,
@@ -67,22 +67,22 @@ pub(super) struct SessionLimiter {
 
 impl SessionLimiter {
     /// Adds a session of this owner to a limiter.
-    pub(super) fn new(gate: Arc<RateLimiter>, owner: &OwnerKey) -> Self {
-        let owner = gate.turns().add_session(owner);
-        Self { gate, owner, mark: AtomicU64::new(0) }
+    pub(super) fn new(limiter: Arc<RateLimiter>, owner: &OwnerKey) -> Self {
+        let owner = limiter.turns().add_session(owner);
+        Self { limiter, owner, mark: AtomicU64::new(0) }
     }
 
     /// Charges `cost` if no waiting is needed.
     pub(super) fn try_pass(&self, cost: Cost) -> bool {
-        if !self.gate.is_limited() {
+        if !self.limiter.is_limited() {
             return true;
         }
         let mark = self.mark.load(Ordering::Relaxed);
-        let went = self.gate.turns().try_admit(self.owner, mark, cost, CLOCK.now());
-        if let Some(mark) = went {
+        let admitted = self.limiter.turns().try_admit(self.owner, mark, cost, CLOCK.now());
+        if let Some(mark) = admitted {
             self.mark.store(mark, Ordering::Relaxed);
         }
-        went.is_some()
+        admitted.is_some()
     }
 
     /// Waits for the session's turn, and charges `cost`. Nothing is charged if the future is
@@ -92,8 +92,8 @@ impl SessionLimiter {
             return;
         }
         let mark = self.mark.load(Ordering::Relaxed);
-        let position = self.gate.turns().enter(self.owner, mark);
-        let waiting = WaitingPosition { gate: &self.gate, position };
+        let position = self.limiter.turns().enter(self.owner, mark);
+        let waiting = WaitingPosition { limiter: &self.limiter, position };
         // This waiter may be ahead of the one that has set its timer.
         waiting.wake_next();
         let mut timer = None;
@@ -104,13 +104,13 @@ impl SessionLimiter {
 
 impl Drop for SessionLimiter {
     fn drop(&mut self) {
-        self.gate.turns().remove_session(self.owner);
+        self.limiter.turns().remove_session(self.owner);
     }
 }
 
 /// A position at a limiter, released on drop.
 struct WaitingPosition<'a> {
-    gate: &'a RateLimiter,
+    limiter: &'a RateLimiter,
     position: QueuePosition,
 }
 
@@ -122,7 +122,12 @@ impl WaitingPosition<'_> {
         context: &mut Context<'_>,
     ) -> Poll<u64> {
         loop {
-            let turn = self.gate.turns().ask(self.position, cost, CLOCK.now(), context.waker());
+            let turn = self.limiter.turns().request_turn(
+                self.position,
+                cost,
+                CLOCK.now(),
+                context.waker(),
+            );
             let time = match turn {
                 SchedulerAnswer::Go(mark) => return Poll::Ready(mark),
                 SchedulerAnswer::Behind => return Poll::Pending,
@@ -141,14 +146,14 @@ impl WaitingPosition<'_> {
     }
 
     fn wake_next(&self) {
-        let next = self.gate.turns().next();
+        let next = self.limiter.turns().next();
         next.into_iter().for_each(std::task::Waker::wake);
     }
 }
 
 impl Drop for WaitingPosition<'_> {
     fn drop(&mut self) {
-        self.gate.turns().leave(self.position);
+        self.limiter.turns().leave(self.position);
         self.wake_next();
     }
 }
@@ -174,7 +179,7 @@ pub(crate) struct InitiatorLimiters {
 #[derive(Debug, Default)]
 struct State {
     limits: Vec<InitiatorLimit>,
-    gates: HashMap<InitiatorKey, Weak<RateLimiter>>,
+    limiters: HashMap<InitiatorKey, Weak<RateLimiter>>,
     /// Number of live limiters at the last removal of entries.
     live_at_removal: usize,
 }
@@ -183,11 +188,11 @@ impl State {
     /// Removes limiters that are gone, once the entries have doubled since the last removal: a
     /// constant cost for each new limiter.
     fn remove_gone(&mut self) {
-        if self.gates.len() < KNOWN_GATES_MIN.max(2 * self.live_at_removal) {
+        if self.limiters.len() < KNOWN_LIMITERS_MIN.max(2 * self.live_at_removal) {
             return;
         }
-        self.gates.retain(|_, gate| gate.strong_count() > 0);
-        self.live_at_removal = self.gates.len();
+        self.limiters.retain(|_, limiter| limiter.strong_count() > 0);
+        self.live_at_removal = self.limiters.len();
     }
 }
 
@@ -200,14 +205,14 @@ impl InitiatorLimiters {
     /// The limiter of an initiator.
     pub(super) fn of(&self, initiator: &InitiatorKey) -> Arc<RateLimiter> {
         let mut state = lock(&self.state);
-        if let Some(gate) = state.gates.get(initiator).and_then(Weak::upgrade) {
-            return gate;
+        if let Some(limiter) = state.limiters.get(initiator).and_then(Weak::upgrade) {
+            return limiter;
         }
         state.remove_gone();
-        let gate = Arc::new(RateLimiter::default());
-        gate.set(limit_for(&state.limits, &initiator.name));
-        state.gates.insert(initiator.clone(), Arc::downgrade(&gate));
-        gate
+        let limiter = Arc::new(RateLimiter::default());
+        limiter.set(limit_for(&state.limits, &initiator.name));
+        state.limiters.insert(initiator.clone(), Arc::downgrade(&limiter));
+        limiter
     }
 
     pub(crate) fn limits(&self) -> Vec<InitiatorLimit> {
@@ -216,9 +221,9 @@ impl InitiatorLimiters {
 
     pub(crate) fn set(&self, limits: Vec<InitiatorLimit>) {
         let mut state = lock(&self.state);
-        for (initiator, gate) in &state.gates {
-            if let Some(gate) = gate.upgrade() {
-                gate.set(limit_for(&limits, &initiator.name));
+        for (initiator, limiter) in &state.limiters {
+            if let Some(limiter) = limiter.upgrade() {
+                limiter.set(limit_for(&limits, &initiator.name));
             }
         }
         self.limited.store(!limits.is_empty(), Ordering::Release);
@@ -241,55 +246,57 @@ mod tests {
         InitiatorKey { name: name.to_owned(), origin: origin.map(Origin) }
     }
 
-    fn gate(iops: u64) -> Arc<RateLimiter> {
-        let gate = Arc::new(RateLimiter::default());
-        gate.set(Limit::new(Some(iops), None).unwrap());
-        gate
+    fn limiter(iops: u64) -> Arc<RateLimiter> {
+        let limiter = Arc::new(RateLimiter::default());
+        limiter.set(Limit::new(Some(iops), None).unwrap());
+        limiter
     }
 
     /// Goal: waiters are woken by timer, one after the other; no caller has to poll them.
     #[test]
     fn waiters_are_woken() {
-        let gate = gate(100);
+        let limiter = limiter(100);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let ways: Vec<_> = (0..4)
-            .map(|number| SessionLimiter::new(Arc::clone(&gate), &owner(number / 2)))
+        let sessions: Vec<_> = (0..4)
+            .map(|number| SessionLimiter::new(Arc::clone(&limiter), &owner(number / 2)))
             .collect();
         runtime.block_on(async {
-            let all = ways.iter().map(|way| async {
+            let all = sessions.iter().map(|session| async {
                 for _ in 0..5 {
-                    way.pass(ONE).await;
+                    session.pass(ONE).await;
                 }
             });
             futures_util::future::join_all(all).await;
         });
-        assert!(gate.turns().next().is_empty());
+        assert!(limiter.turns().next().is_empty());
     }
 
     /// Goal: a waiter that is cancelled while its turn is next does not delay the others, and a
     /// waiter goes at once when the limit is lifted.
     #[test]
     fn cancelled_waiters_and_lifted_limits() {
-        let gate = gate(10);
-        let ways: Vec<_> =
-            (0..3).map(|number| SessionLimiter::new(Arc::clone(&gate), &owner(number))).collect();
+        let limiter = limiter(10);
+        let sessions: Vec<_> = (0..3)
+            .map(|number| SessionLimiter::new(Arc::clone(&limiter), &owner(number)))
+            .collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            assert!(ways[0].try_pass(Cost { commands: 1000, bytes: 0 }), "then in debt");
-            let mut first = Box::pin(ways[0].pass(ONE));
+            assert!(sessions[0].try_pass(Cost { commands: 1000, bytes: 0 }), "then in debt");
+            let mut first = Box::pin(sessions[0].pass(ONE));
             assert!((&mut first).now_or_never().is_none());
             let rest = async {
                 let other = async {
                     tokio::task::yield_now().await;
                     drop(first);
-                    gate.set(Limit::NONE);
+                    limiter.set(Limit::NONE);
                 };
-                futures_util::future::join3(ways[1].pass(ONE), ways[2].pass(ONE), other).await
+                futures_util::future::join3(sessions[1].pass(ONE), sessions[2].pass(ONE), other)
+                    .await
             };
             let patience = std::time::Duration::from_secs(8);
             tokio::time::timeout(patience, rest).await.expect("100 seconds of debt are lifted");
         });
-        assert!(ways[0].try_pass(ONE) && gate.limit().is_none());
+        assert!(sessions[0].try_pass(ONE) && limiter.limit().is_none());
     }
 
     /// Goal: a limit is fully used and not exceeded, and waiters share it evenly. Method: 20
@@ -302,73 +309,77 @@ mod tests {
             (Limit::new(Some(100), None).unwrap(), ONE),
             (bytes, Cost { commands: 1, bytes: 1 << 14 }),
         ] {
-            let gate = Arc::new(RateLimiter::default());
-            gate.set(limit);
+            let limiter = Arc::new(RateLimiter::default());
+            limiter.set(limit);
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-            let went: Vec<u64> = runtime.block_on(async {
+            let admitted: Vec<u64> = runtime.block_on(async {
                 let until = tokio::time::Instant::now() + std::time::Duration::from_secs(SECONDS);
                 let each = (0..4).map(|number| {
-                    pass_until(SessionLimiter::new(Arc::clone(&gate), &owner(number)), cost, until)
+                    pass_until(
+                        SessionLimiter::new(Arc::clone(&limiter), &owner(number)),
+                        cost,
+                        until,
+                    )
                 });
                 futures_util::future::join_all(each).await
             });
             // The burst comes on top, and one command that overdraws the rate.
             let bounds = 100 * SECONDS..=100 * SECONDS + 6;
-            assert!(bounds.contains(&went.iter().sum()), "{went:?} of {limit:?}");
-            let (most, least) = (went.iter().max().unwrap(), went.iter().min().unwrap());
-            assert!(most - least <= 6, "{went:?} of {limit:?}");
+            assert!(bounds.contains(&admitted.iter().sum()), "{admitted:?} of {limit:?}");
+            let (most, least) = (admitted.iter().max().unwrap(), admitted.iter().min().unwrap());
+            assert!(most - least <= 6, "{admitted:?} of {limit:?}");
         }
     }
 
     /// Number of commands of a session that have passed until `until`.
-    async fn pass_until(way: SessionLimiter, cost: Cost, until: tokio::time::Instant) -> u64 {
-        let mut went = 0;
-        while tokio::time::timeout_at(until, way.pass(cost)).await.is_ok() {
-            went += 1;
+    async fn pass_until(session: SessionLimiter, cost: Cost, until: tokio::time::Instant) -> u64 {
+        let mut admitted = 0;
+        while tokio::time::timeout_at(until, session.pass(cost)).await.is_ok() {
+            admitted += 1;
         }
-        went
+        admitted
     }
 
     #[test]
     fn sessions_of_an_initiator_share_a_rate_limiter() {
-        let gates = InitiatorLimiters::default();
+        let limiters = InitiatorLimiters::default();
         let limit = Limit::new(Some(10), None).unwrap();
-        let first = gates.of(&initiator("iqn.a", None));
-        assert!(!first.is_limited() && !gates.is_limited());
-        gates.set(vec![InitiatorLimit { initiator: Some("iqn.A".into()), limit }]);
-        assert!(first.is_limited() && gates.is_limited());
-        assert!(Arc::ptr_eq(&first, &gates.of(&initiator("iqn.a", None))));
-        assert!(!gates.of(&initiator("iqn.b", None)).is_limited());
+        let first = limiters.of(&initiator("iqn.a", None));
+        assert!(!first.is_limited() && !limiters.is_limited());
+        limiters.set(vec![InitiatorLimit { initiator: Some("iqn.A".into()), limit }]);
+        assert!(first.is_limited() && limiters.is_limited());
+        assert!(Arc::ptr_eq(&first, &limiters.of(&initiator("iqn.a", None))));
+        assert!(!limiters.of(&initiator("iqn.b", None)).is_limited());
         drop(first);
         for number in 0..10_000 {
-            gates.of(&initiator("iqn.c", Some(number)));
+            limiters.of(&initiator("iqn.c", Some(number)));
         }
-        let known = lock(&gates.state).gates.len();
-        assert!(known <= KNOWN_GATES_MIN, "those without sessions are forgotten: {known}");
-        gates.set(Vec::new());
-        assert!(!gates.is_limited());
+        let known = lock(&limiters.state).limiters.len();
+        assert!(known <= KNOWN_LIMITERS_MIN, "those without sessions are forgotten: {known}");
+        limiters.set(Vec::new());
+        assert!(!limiters.is_limited());
     }
 
     /// Fault: 200 sessions without CHAP that claimed the name of an initiator from another address
     /// left it 25 of the 5,000 commands a second that it may do.
     #[test]
     fn a_claimed_name_does_not_use_the_limit_of_the_initiator() {
-        let gates = InitiatorLimiters::default();
+        let limiters = InitiatorLimiters::default();
         let limit = Limit::new(Some(10), None).unwrap();
-        gates.set(vec![InitiatorLimit { initiator: None, limit }]);
-        let claimed = gates.of(&initiator("iqn.a", Some(1)));
+        limiters.set(vec![InitiatorLimit { initiator: None, limit }]);
+        let claimed = limiters.of(&initiator("iqn.a", Some(1)));
         let flood = SessionLimiter::new(Arc::clone(&claimed), &owner(1));
         assert!(flood.try_pass(Cost { commands: 1000, bytes: 0 }) && !flood.try_pass(ONE));
         for origin in [Some(2), None] {
-            let gate = gates.of(&initiator("iqn.a", origin));
-            assert!(gate.is_limited(), "{origin:?} is held to the limit as well");
+            let limiter = limiters.of(&initiator("iqn.a", origin));
+            assert!(limiter.is_limited(), "{origin:?} is held to the limit as well");
             assert!(
-                SessionLimiter::new(gate, &owner(2)).try_pass(ONE),
+                SessionLimiter::new(limiter, &owner(2)).try_pass(ONE),
                 "{origin:?} is kept waiting"
             );
         }
-        let further = SessionLimiter::new(gates.of(&initiator("iqn.a", Some(1))), &owner(1));
+        let further = SessionLimiter::new(limiters.of(&initiator("iqn.a", Some(1))), &owner(1));
         assert!(!further.try_pass(ONE), "sessions from one address have one limit together");
     }
 }

@@ -1,7 +1,7 @@
 //! Queue of the commands of one session at one unit that wait for a limit.
 //!
 //! They wait before they enter the unit's task set, so that they delay no command of another
-//! session; they are judged anew when they enter, like commands that have just arrived. Commands
+//! session; they are checked again when they enter, like commands that have just arrived. Commands
 //! that need not wait for a limit pass them, unless an ORDERED or HEAD OF QUEUE command is in
 //! between (SAM-5 §8).
 
@@ -127,7 +127,7 @@ impl SessionQuota {
         unit: &Arc<UnitQuota>,
         charge: MemoryCharge,
     ) -> Arc<SessionQueue> {
-        let gates = [
+        let limiters = [
             unit.initiators.of(&self.initiator),
             Arc::clone(&self.at_target),
             Arc::clone(&unit.all),
@@ -139,7 +139,7 @@ impl SessionQuota {
             waiting: AtomicUsize::new(0),
             barriers: AtomicUsize::new(0),
             session_waiting: Arc::clone(&self.waiting),
-            ways: gates.map(|gate| SessionLimiter::new(gate, &self.owner)),
+            limiters: limiters.map(|limiter| SessionLimiter::new(limiter, &self.owner)),
             _charge: charge,
         });
         queues.push(Arc::clone(&queue));
@@ -168,7 +168,7 @@ pub(crate) struct SessionQueue {
     session_waiting: Arc<AtomicUsize>,
     /// Limiters of the initiator at the unit, of the initiator at the target, and of all initiators
     /// at the unit. A command passes them in this order, the most widely shared one last.
-    ways: [SessionLimiter; 3],
+    limiters: [SessionLimiter; 3],
     _charge: MemoryCharge,
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct QueuedCommand {
 }
 
 impl SessionQueue {
-    /// True when a command has to queue here before its plan is judged.
+    /// True when a command has to queue here before its plan is checked.
     pub(crate) fn holds(&self, attribute: TaskAttribute) -> bool {
         match attribute {
             TaskAttribute::HEAD_OF_QUEUE => false,
@@ -225,14 +225,16 @@ impl SessionQueue {
 
     /// Passes the limiters as far as no waiting is needed; the error is the number of those passed.
     pub(crate) fn try_pass(&self, cost: Cost) -> Result<(), usize> {
-        let mut ways = self.ways.iter().enumerate();
-        ways.find(|(_, way)| !way.try_pass(cost)).map_or(Ok(()), |(passed, _)| Err(passed))
+        let mut limiters = self.limiters.iter().enumerate();
+        limiters
+            .find(|(_, limiter)| !limiter.try_pass(cost))
+            .map_or(Ok(()), |(passed, _)| Err(passed))
     }
 
     /// Charges a part of a running command.
-    pub(crate) async fn pay(&self, cost: Cost) {
-        for way in &self.ways {
-            way.pass(cost).await;
+    pub(crate) async fn charge(&self, cost: Cost) {
+        for limiter in &self.limiters {
+            limiter.pass(cost).await;
         }
     }
 }
@@ -249,8 +251,8 @@ impl QueuedCommand {
     /// it is passed.
     pub(crate) async fn pass(&mut self, cost: Cost) {
         self.first().await;
-        for way in self.queue.ways.iter().skip(self.passed) {
-            way.pass(cost).await;
+        for limiter in self.queue.limiters.iter().skip(self.passed) {
+            limiter.pass(cost).await;
             self.passed += 1;
         }
         if self.at_head.is_none() {
@@ -274,7 +276,7 @@ mod tests {
     use lunar_block::{MemoryBudget, MemoryKind};
 
     /// Goal: a queue is charged until its session ends; without memory no new queue is made, except
-    /// for a command that has begun, and existing queues go on.
+    /// for a command that has begun, and existing queues continue.
     #[test]
     fn queues_are_charged() {
         const LIMIT: usize = 16 << 20;

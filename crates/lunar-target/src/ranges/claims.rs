@@ -522,7 +522,7 @@ impl Claims {
         }
         let mut grants = Grants::default();
         for slot in ready {
-            // Claims behind it have counted it and go on doing so. A waiter that is gone removes
+            // Claims behind it have counted it and continue doing so. A waiter that is gone removes
             // its claim itself when its guard is dropped.
             if shared && self.claim(slot).exclusive {
                 self.behind_shares.insert(slot);

@@ -22,7 +22,7 @@ fn release_held(locks: &Arc<RangeLocks>, queued: &mut Vec<RangeQueued>) {
 }
 
 /// Goal: however many claims of another owner wait for its block, a write waits for one that is
-/// held, each time anew; and the other owner goes on in between. Without this, 300 sessions of
+/// held, each time anew; and the other owner continues in between. Without this, 300 sessions of
 /// COMPARE AND WRITE made another host's write wait 19 s.
 #[test]
 fn a_claim_waits_for_one_of_each_other_owner() {

@@ -1,4 +1,4 @@
-//! Range locks against a model that judges every claim anew at every step.
+//! Range locks against a model that checks every claim anew at every step.
 
 use super::blocks::OverlapCounter;
 use super::claims::{ClaimEntry, NO_CLAIM};
@@ -64,7 +64,7 @@ struct Model {
     waiting: Vec<ModelWaiting>,
     last_turn: u64,
     shares: usize,
-    /// Claims that may be held beside others that exclude them.
+    /// Claims that may be held alongside others that exclude them.
     forced: BTreeSet<u64>,
 }
 
@@ -382,7 +382,7 @@ proptest! {
         prop_assert!(one.len() <= 8 && one.windows(2).all(|pair| pair[0].end < pair[1].start));
     }
 
-    /// Goal: after any sequence of steps the held claims are those that judging all anew would
+    /// Goal: after any sequence of steps the held claims are those that checking all anew would
     /// hold, the counts are right, no claim waits without a reason, and claims that exclude each
     /// other are held together only because of the head of the queue or blocked readers. In the end
     /// all are granted, their waiters are woken, and no claim is left.

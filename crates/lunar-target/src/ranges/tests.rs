@@ -96,11 +96,11 @@ fn head_of_queue_precedes_all_other_commands() {
 fn a_range_blocked_for_readers_is_waited_for_by_all() {
     let locks = Arc::new(RangeLocks::default());
     let left = locks.lock(range(0, 8), false).now_or_never().unwrap();
-    let beside = locks.lock(range(4, 8), false).now_or_never().unwrap();
+    let other_lock = locks.lock(range(4, 8), false).now_or_never().unwrap();
     assert!(locks.wait_until_readable(range(0, 8)).now_or_never().is_some(), "reads take no lock");
     left.block_readers();
     left.block_readers();
-    drop(beside);
+    drop(other_lock);
     let mut read = Box::pin(locks.wait_until_readable(range(7, 100)));
     let mut write = Box::pin(locks.lock(range(7, 1), false));
     assert!((&mut read).now_or_never().is_none());

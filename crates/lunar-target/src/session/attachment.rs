@@ -77,7 +77,7 @@ impl Session {
         }
     }
 
-    /// Attaches `nexus` for a command that waits there before it is judged.
+    /// Attaches `nexus` for a command that waits there before it is checked.
     pub(crate) fn make_known(&self, nexus: &ItlNexus) {
         if nexus.is_unknown() {
             nexus.unit.nexuses(|nexuses| self.attach(nexus, nexuses));

@@ -8,7 +8,7 @@ use crate::disk_unit::{DiskUnit, DiskUnitOptions};
 use crate::join::{JoiningConnection, session_key};
 use crate::manage::TaskManager;
 use crate::options::{LunOptions, Portal, ServerOptions, TargetOptions};
-use crate::replace::settle;
+use crate::replace::apply_to_sessions;
 use crate::server::Server;
 use crate::session_table::SessionTable;
 use lunar_block::{BufferPool, MemoryBudget, MemoryDevice};
@@ -231,7 +231,7 @@ fn a_login_touches_no_unit() {
 }
 
 /// Goal: the end of a session visits only the units that it has used, and so does REPORT LUNS after
-/// a change of the LUNs. Fault: REPORT LUNS visited all 2,000 units of a target; beside 16 hosts
+/// a change of the LUNs. Fault: REPORT LUNS visited all 2,000 units of a target; alongside 16 hosts
 /// that sent it, the request rate of another host fell to 2 %.
 #[test]
 fn the_end_touches_the_units_that_were_used() {
@@ -387,7 +387,7 @@ fn a_change_is_settled_in_pieces() {
     let new = Arc::new(IndexedCatalogue::new(catalogue).unwrap());
     let old = rig.server.catalogue.swap(Arc::clone(&new));
     let table = Arc::clone(rig.sessions());
-    let mut settled = pin!(settle(&table, &old, &new));
+    let mut settled = pin!(apply_to_sessions(&table, &old, &new));
     let mut context = TaskContext::from_waker(Waker::noop());
     let turns = (1..).find(|_| settled.as_mut().poll(&mut context).is_ready()).unwrap();
     // Each session has a view of 256 units that is replaced; 1,024 units are a piece.
@@ -584,8 +584,8 @@ fn a_reset_of_a_shared_unit_waits_for_few_visits_of_another_owner() {
     rig.end();
 }
 
-/// Fault: functions whose command was aborted went on uncharged, in any number; so did resets whose
-/// session was over.
+/// Fault: functions whose command was aborted continued uncharged, in any number; so did resets
+/// whose session was over.
 #[test]
 fn functions_are_charged_until_they_end() {
     const FUNCTIONS: usize = 100;
@@ -627,12 +627,12 @@ fn functions_are_charged_until_they_end() {
 }
 
 /// Goal: resets are refused while their owner must give memory back, before they do anything, and
-/// the session goes on. Functions that take no memory for long are carried out.
+/// the session continues. Functions that take no memory for long are carried out.
 #[test]
 fn resets_are_refused_when_their_owner_must_give_memory_back() {
     let rig = Rig::with_buffers(BufferPool::with_budget(&MemoryBudget::new(64 << 20)));
     let session = rig.log_in(1);
-    let (_sender, mut mail) = tokio::sync::mpsc::unbounded_channel();
+    let (_sender, mut events) = tokio::sync::mpsc::unbounded_channel();
     let mut response_at_once = |function| {
         let request = Arrival::Management {
             initiator_task_tag: 7,
@@ -644,7 +644,7 @@ fn resets_are_refused_when_their_owner_must_give_memory_back() {
         let cmd_sn = lunar_wire::SerialNumber(1);
         let arrived = ToSession::Arrived { ticket: 1, immediate: true, cmd_sn, request };
         let mut pending_events = VecDeque::new();
-        session.handle_message(session.clock.now(), 1, arrived, &mut mail, &mut pending_events);
+        session.handle_message(session.clock.now(), 1, arrived, &mut events, &mut pending_events);
         pending_events.into_iter().find_map(|event| match event {
             ConnectionEvent::Session(ToConnection::ManagementDone { response, .. }) => {
                 Some(response)

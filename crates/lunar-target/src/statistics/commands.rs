@@ -140,7 +140,7 @@ impl Commands {
         }
     }
 
-    /// Called before a command whose turn has come is judged by its `unit`; `None`: its LUN has no
+    /// Called before a command whose turn has come is checked by its `unit`; `None`: its LUN has no
     /// unit.
     pub(crate) fn start(&mut self, now: Time, task: &Task, unit: Option<&dyn Unit>) {
         let operation = match unit {

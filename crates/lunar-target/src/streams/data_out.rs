@@ -55,7 +55,7 @@ pub enum DataOutError {
     /// No memory was free in time.
     NoMemory,
     /// The unit refuses the command since its state has changed
-    /// ([`Unit::judge_again`](crate::Unit::judge_again)).
+    /// ([`Unit::check_again`](crate::Unit::check_again)).
     Refused(Refusal),
 }
 
@@ -70,25 +70,25 @@ impl From<DataOutError> for PlanResult {
     }
 }
 
-/// The judgement of a command at the time when its first data comes.
-pub(crate) struct SecondJudgement {
+/// The check of a command at the time when its first data comes.
+pub(crate) struct SecondCheck {
     session: Arc<Session>,
     unit: Arc<dyn Unit>,
     task: Task,
 }
 
-impl fmt::Debug for SecondJudgement {
+impl fmt::Debug for SecondCheck {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("SecondJudgement")
+        formatter.write_str("SecondCheck")
     }
 }
 
-impl SecondJudgement {
+impl SecondCheck {
     pub(crate) fn new(session: &Arc<Session>, unit: &Arc<dyn Unit>, task: &Task) -> Self {
         Self { session: Arc::clone(session), unit: Arc::clone(unit), task: task.clone() }
     }
 
-    fn judge(&self) -> Result<(), Refusal> {
+    fn check(&self) -> Result<(), Refusal> {
         let Self { session, unit, task } = self;
         let view = session.view();
         // The tasks of a unit that is gone are aborted.
@@ -96,7 +96,7 @@ impl SecondJudgement {
         else {
             return Ok(());
         };
-        unit.judge_again(&ArrivedCommand {
+        unit.check_again(&ArrivedCommand {
             cdb: &task.cdb,
             expected_data_out_bytes: task.expected_data_out_bytes(),
             expected_data_in_bytes: task.expected_data_in_bytes(),
@@ -119,8 +119,8 @@ pub struct DataOutReader {
     limit: FlightLimit,
     /// Time to wait for memory.
     wait_max: Duration,
-    /// `None` once the command was judged again.
-    judgement: Option<SecondJudgement>,
+    /// `None` once the command was checked again.
+    second_check: Option<SecondCheck>,
     /// Ends of the ranges that are wanted and not requested completely.
     wanted: VecDeque<u32>,
     /// End of the last of them.
@@ -140,7 +140,7 @@ impl DataOutReader {
         inputs: &TaskInputs,
         limit: FlightLimit,
         wait_max: Duration,
-        judgement: Option<SecondJudgement>,
+        second_check: Option<SecondCheck>,
     ) -> Self {
         Self {
             task,
@@ -148,7 +148,7 @@ impl DataOutReader {
             inputs: inputs.clone(),
             limit,
             wait_max,
-            judgement,
+            second_check,
             wanted: VecDeque::new(),
             wanted_end: 0,
             requested_end: 0,
@@ -205,22 +205,22 @@ impl DataOutReader {
         loop {
             self.request_now();
             if let Some(piece) = self.stream.pop()? {
-                self.judge()?;
+                self.check()?;
                 self.given_bytes = self.given_bytes.saturating_add(piece.data.len() as u32);
                 return Ok(Some(piece));
             }
             if self.given_bytes >= self.wanted_end {
-                self.judge()?;
+                self.check()?;
                 return Ok(None);
             }
             self.wait().await?;
         }
     }
 
-    /// Judges the command again when it gets its first data.
-    fn judge(&mut self) -> Result<(), DataOutError> {
-        let Some(judgement) = self.judgement.take() else { return Ok(()) };
-        judgement.judge().map_err(DataOutError::Refused)
+    /// Checks the command again when it gets its first data.
+    fn check(&mut self) -> Result<(), DataOutError> {
+        let Some(second_check) = self.second_check.take() else { return Ok(()) };
+        second_check.check().map_err(DataOutError::Refused)
     }
 
     /// Waits until a piece has arrived, the stream has ended, or a range was requested.

@@ -18,25 +18,25 @@ fn data_in_writer() -> (DataInWriter, TaskInputs, AbortSignal) {
     (DataInWriter::new(TASK, &inputs, limit, &abort), inputs, abort)
 }
 
-/// Goal: a unit waits while its peer takes nothing, goes on as the peer takes data, and its wait
+/// Goal: a unit waits while its peer takes nothing, continues as the peer takes data, and its wait
 /// ends with an abort.
 #[test]
 fn data_in_waits_for_its_peer() {
     let (writer, inputs, abort) = data_in_writer();
     let piece = || Bytes::from(vec![7; PIECE_BYTES]);
     let at = |number: usize| (number * PIECE_BYTES) as u32;
-    let most = DATA_IN_TASK_BYTES_MAX as usize / PIECE_BYTES;
-    for number in 0..most {
+    let pieces_max = DATA_IN_TASK_BYTES_MAX as usize / PIECE_BYTES;
+    for number in 0..pieces_max {
         assert_eq!(writer.send(at(number), piece()).now_or_never(), Some(Ok(())));
     }
-    let mut waits = Box::pin(writer.send(at(most), piece()));
+    let mut waits = Box::pin(writer.send(at(pieces_max), piece()));
     assert_eq!((&mut waits).now_or_never(), None);
     let first = inputs.pop();
     assert!(matches!(&first, Some(Input::DataIn { task: TASK, offset_bytes: 0, .. })));
     assert_eq!((&mut waits).now_or_never(), None, "the socket has not taken it");
     drop(first);
     assert_eq!((&mut waits).now_or_never(), Some(Ok(())));
-    let mut waits = Box::pin(writer.send(at(most + 1), piece()));
+    let mut waits = Box::pin(writer.send(at(pieces_max + 1), piece()));
     assert_eq!((&mut waits).now_or_never(), None);
     abort.raise();
     assert_eq!((&mut waits).now_or_never(), Some(Err(Aborted)));

@@ -1,7 +1,7 @@
-//! Commands that have begun and wait, and those of them that go on out of turn.
+//! Commands that have begun and wait, and those of them that continue out of turn.
 //!
-//! A connection polls its commands in its owner's turns. Some kinds go on at once, since commands
-//! of other owners wait for them:
+//! A connection polls its commands in its owner's turns. Some kinds continue at once, since
+//! commands of other owners wait for them:
 //!
 //! - commands that hold blocks exclusively;
 //! - aborted commands. LOGICAL UNIT RESET and PREEMPT AND ABORT are answered when the affected
@@ -26,7 +26,7 @@ pub(super) struct Begun {
     work: Option<ExecutionFuture>,
     /// Waker of the last poll.
     waker: Option<Waker>,
-    /// The signal of a command that goes on out of turn as long as it is awaited.
+    /// The signal of a command that continues out of turn as long as it is awaited.
     awaited: Option<AbortSignal>,
 }
 
@@ -74,7 +74,7 @@ impl Future for Begun {
 
 impl Tasks {
     /// Polls commands that others wait for, in one piece of a turn. Returns `true` if one has
-    /// ended, or has got so far that it goes on in a turn.
+    /// ended, or has got so far that it continues in a turn.
     #[inline]
     pub(crate) fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
         self.take_aborted();
@@ -101,11 +101,11 @@ impl Tasks {
         any
     }
 
-    /// Takes in a task whose future has ended, or that goes on in a turn.
+    /// Takes in a task whose future has ended, or that continues in a turn.
     pub(super) fn take_in(&mut self, ended: FutureEnd) {
         match ended {
             FutureEnd::TaskResult(ran) => self.ended.push_back(ran),
-            FutureEnd::ReadyTask(passed) => self.throttled.has_passed(passed),
+            FutureEnd::ReadyTask(passed) => self.throttled.queue_passed(passed),
             FutureEnd::InTurn(begun) => {
                 self.futures.push(begun);
                 self.unpolled = true;

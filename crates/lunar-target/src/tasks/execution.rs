@@ -28,7 +28,7 @@ impl fmt::Debug for ExecutionEnd {
     }
 }
 
-/// A judged command that runs at its unit.
+/// A checked command that runs at its unit.
 ///
 /// Its future calls [`begin`](Self::begin) first, and [`end`](Self::end) last. When the command is
 /// aborted it has no further effect: its waits end with [`Aborted`], and so does the command

@@ -1,9 +1,9 @@
-//! Commands that run when they are judged, before they are recorded: most reads and writes.
+//! Commands that run when they are checked, before they are recorded: most reads and writes.
 
 use super::{Collected, Tasks};
 use crate::itl_nexus::ItlNexus;
 use crate::task_set::QueuedTaskPermit;
-use crate::unit::{CommandData, JudgedCommand};
+use crate::unit::{AcceptedCommand, CommandData};
 use bytes::Bytes;
 use lunar_iscsi::connection::target::Task;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ impl Tasks {
     pub(super) fn run_now(
         &mut self,
         nexus: &ItlNexus,
-        judged: &JudgedCommand,
+        accepted: &AcceptedCommand,
         task: &Task,
         permit: Option<&QueuedTaskPermit>,
     ) -> ControlFlow<Bytes, Option<CommandData>> {
@@ -27,10 +27,10 @@ impl Tasks {
         if share.is_none() && !permit.is_some_and(QueuedTaskPermit::is_granted) {
             return ControlFlow::Continue(None);
         }
-        let Some(mut data) = self.data_at_hand(judged, task) else {
+        let Some(mut data) = self.data_at_hand(accepted, task) else {
             return ControlFlow::Continue(None);
         };
-        if !unit.try_run(&judged.work, &mut data) {
+        if !unit.try_run(&accepted.work, &mut data) {
             return ControlFlow::Continue(Some(data));
         }
         drop(self.take_buffer(task.id));
@@ -41,11 +41,11 @@ impl Tasks {
     /// has arrived.
     pub(super) fn data_at_hand(
         &mut self,
-        judged: &JudgedCommand,
+        accepted: &AcceptedCommand,
         task: &Task,
     ) -> Option<CommandData> {
-        let bytes = judged.collect_bytes;
-        match judged.data_in_buffer_bytes {
+        let bytes = accepted.collect_bytes;
+        match accepted.data_in_buffer_bytes {
             Some(data_in) if bytes == 0 => {
                 return self.data_in.try_take(data_in).map(CommandData::In);
             }

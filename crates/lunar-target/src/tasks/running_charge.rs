@@ -38,7 +38,7 @@ impl RunningCharge {
     }
 
     /// Charges `running` commands, and returns the charge in bytes.
-    pub(super) fn settle(&mut self, running: usize) -> usize {
+    pub(super) fn charge_running(&mut self, running: usize) -> usize {
         self.charge.set(running.next_multiple_of(STEP) * COMMAND_BYTES);
         self.charge.bytes()
     }
@@ -72,8 +72,8 @@ mod tests {
         drop(others);
         assert!(connections[7].may_begin(0));
         for charge in &mut connections {
-            assert_eq!(charge.settle(1), STEP * COMMAND_BYTES);
-            assert_eq!(charge.settle(0), 0);
+            assert_eq!(charge.charge_running(1), STEP * COMMAND_BYTES);
+            assert_eq!(charge.charge_running(0), 0);
         }
         assert_eq!(budget.usage().used_bytes, 0);
     }

@@ -4,7 +4,7 @@ use super::{Collected, Planned, Tasks, retry_later};
 use crate::abort::AbortSignal;
 use crate::session::Session;
 use crate::streams::{
-    DataInWriter, DataOutReader, DataOutStream, DataStreams, SecondJudgement, StreamLimits,
+    DataInWriter, DataOutReader, DataOutStream, DataStreams, SecondCheck, StreamLimits,
     StreamSegment,
 };
 use crate::unit::CommandData;
@@ -33,11 +33,11 @@ impl Tasks {
         let stream = Arc::new(DataOutStream::new(total_bytes, self.data_out.buffers()));
         let limits = self.stream_limits.get_or_insert_with(|| StreamLimits::new(&self.limits));
         let (of_data_out, of_data_in) = (limits.of_data_out(), limits.of_data_in());
-        let judgement = planned.unit.as_ref().map(|unit| SecondJudgement::new(session, unit, task));
+        let second_check = planned.unit.as_ref().map(|unit| SecondCheck::new(session, unit, task));
         let (inputs, wait_max) = (&self.inputs, self.work.wait_max);
         let abort = AbortSignal::new(&self.awaited);
         let mut data_out =
-            DataOutReader::new(id, &stream, inputs, of_data_out, wait_max, judgement);
+            DataOutReader::new(id, &stream, inputs, of_data_out, wait_max, second_check);
         data_out.set_came_with_command(task.has_all_data);
         let streams =
             DataStreams { data_out, data_in: DataInWriter::new(id, inputs, of_data_in, &abort) };

@@ -319,7 +319,7 @@ impl TaskQueue {
         }
     }
 
-    /// Polls the tasks until none goes on.
+    /// Polls the tasks until none continues.
     fn poll(&mut self, events: &mut Vec<Event>) {
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(Arc::clone(&woken));
@@ -701,13 +701,13 @@ fn data_at_hand_is_whole() {
         between: Vec::new(),
     };
     let mut taken = |blocks: u64, arrived_blocks: u32, has_all_data: bool| {
-        let judged = JudgedCommand {
+        let accepted = AcceptedCommand {
             collect_bytes: blocks as usize * BLOCK_BYTES,
-            ..JudgedCommand::new(Work::Reply(Vec::new()))
+            ..AcceptedCommand::new(Work::Reply(Vec::new()))
         };
         let task = Task { has_all_data, ..transfer.task(TaskId(7)) };
         queue.tasks.reserve(task.id, arrived_blocks * BLOCK_BYTES as u32);
-        let data = queue.tasks.data_at_hand(&judged, &task);
+        let data = queue.tasks.data_at_hand(&accepted, &task);
         drop(queue.tasks.take_buffer(task.id));
         data.map(|data| data.split().1.len() / BLOCK_BYTES)
     };

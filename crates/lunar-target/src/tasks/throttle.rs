@@ -25,7 +25,7 @@ pub(super) enum ThrottleStage {
     /// The task is the first of its queue.
     First(QueuedCommand),
     /// The task has been charged, and leaves its queue when this is dropped.
-    Paid(QueuedCommand),
+    Charged(QueuedCommand),
 }
 
 /// A task whose turn has come.
@@ -73,7 +73,7 @@ impl Throttled {
         self.passed.retain(|passed| passed.task.id != task);
     }
 
-    pub(super) fn has_passed(&mut self, passed: ReadyTask) {
+    pub(super) fn queue_passed(&mut self, passed: ReadyTask) {
         if self.tasks.contains_key(&passed.task.id) {
             self.passed.push_back(passed);
         }
@@ -114,8 +114,8 @@ fn has_room(busy: usize, bytes: usize, limits: &Limits) -> bool {
 }
 
 impl Tasks {
-    /// Queues a task behind those that it must not pass, before it is judged: the effects of
-    /// judging would come too early. Returns `None` if there are none.
+    /// Queues a task behind those that it must not pass, before it is checked: the effects of
+    /// checking would come too early. Returns `None` if there are none.
     pub(super) fn queue_unchecked(
         &mut self,
         session: &Arc<Session>,
@@ -135,7 +135,7 @@ impl Tasks {
     }
 
     /// Charges a task, unless it has to wait, or is refused.
-    pub(super) fn pay(
+    pub(super) fn charge(
         &mut self,
         session: &Arc<Session>,
         task: &Task,
@@ -149,8 +149,8 @@ impl Tasks {
         }
         let Some(cost) = unit.cost(&task.cdb, work) else { return GO };
         match std::mem::replace(turn, ThrottleStage::New) {
-            ThrottleStage::Paid(queued) => {
-                *turn = ThrottleStage::Paid(queued);
+            ThrottleStage::Charged(queued) => {
+                *turn = ThrottleStage::Charged(queued);
                 GO
             }
             ThrottleStage::First(queued) => {
@@ -209,7 +209,7 @@ impl Tasks {
             let turn = match cost {
                 None => abort.unless(queued.first()).await.map(|()| ThrottleStage::First(queued)),
                 Some(cost) => {
-                    abort.unless(queued.pass(cost)).await.map(|()| ThrottleStage::Paid(queued))
+                    abort.unless(queued.pass(cost)).await.map(|()| ThrottleStage::Charged(queued))
                 }
             };
             ExecutionEnd(match turn {

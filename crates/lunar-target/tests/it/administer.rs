@@ -115,7 +115,7 @@ fn commands_that_act_on_all_are_for_administrators() {
     rig.stop_cleanly();
 }
 
-/// Goal: a neighbour cannot reset the target, and its own session goes on; it may reset the unit,
+/// Goal: a neighbour cannot reset the target, and its own session continues; it may reset the unit,
 /// which error recovery needs.
 #[test]
 fn resets_of_the_target_are_for_administrators() {
@@ -171,8 +171,8 @@ fn the_list_of_a_lun_comes_before_that_of_the_target() {
     rig.stop_cleanly();
 }
 
-/// Goal: running sessions go on when the list changes. Their rights change at once, and units whose
-/// replies change report it to them.
+/// Goal: running sessions continue when the list changes. Their rights change at once, and units
+/// whose replies change report it to them.
 #[test]
 fn a_change_of_the_list_applies_at_once() {
     let rig = Rig::new();

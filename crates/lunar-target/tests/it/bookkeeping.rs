@@ -42,8 +42,8 @@ fn waiting_commands_are_charged_and_released() {
     let mut raw = rig.log_in(1);
     let before = used(&rig, MemoryKind::Session);
     be_busy(&mut raw).unwrap();
-    let least = COMMANDS * 1024;
-    rig.wait_for("they are counted", |_| used(&rig, MemoryKind::Session) > before + least);
+    let bytes_min = COMMANDS * 1024;
+    rig.wait_for("they are counted", |_| used(&rig, MemoryKind::Session) > before + bytes_min);
     let r2t = raw.expect(opcode::R2T).unwrap();
     let data = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, r2t.u32_at(16))
@@ -84,7 +84,7 @@ fn announced_data_takes_memory_as_it_arrives() {
 }
 
 /// Goal: when one initiator's commands take all memory, its own connections are dropped, and
-/// another initiator goes on.
+/// another initiator continues.
 #[test]
 fn an_initiator_that_takes_all_memory_is_disconnected() {
     const SESSIONS: usize = 250;

@@ -135,9 +135,9 @@ fn preempt_before_the_data(rig: &Rig) {
 }
 
 /// Goal: a CDB that is longer than its field in the header is never taken for a shorter one: it is
-/// refused if it has no command, and judged as any other when its data arrives. RFC 7143 §11.2.2.3.
-/// Method: an extended CDB header segment behind an operation code that only other types of units
-/// have, and behind a WRITE that a PREEMPT excludes before its data comes.
+/// refused if it has no command, and checked as any other when its data arrives. RFC 7143
+/// §11.2.2.3. Method: an extended CDB header segment behind an operation code that only other types
+/// of units have, and behind a WRITE that a PREEMPT excludes before its data comes.
 #[test]
 fn a_cdb_longer_than_the_header() {
     const INVALID_OPERATION_CODE: u16 = 0x2000;

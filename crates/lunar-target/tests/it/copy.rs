@@ -596,7 +596,7 @@ fn a_long_copy_delays_no_other_command() {
     let segments = vec![segment(0, 0, 0xffff, 0, 100_000); 256];
     let long = list(NAME, &[cscd(10, 512)], &segments);
     let until = Instant::now() + MINUTE;
-    while !served_beside(disks.rig.server().buffers(), &mut raw, &long, &mut other) {
+    while !is_served_during_copy(disks.rig.server().buffers(), &mut raw, &long, &mut other) {
         assert!(Instant::now() < until, "others wait, or are served when it is over");
     }
     log_out(raw);
@@ -605,7 +605,7 @@ fn a_long_copy_delays_no_other_command() {
 }
 
 /// Returns true when `other` can read while a copy runs; aborts the copy after that.
-fn served_beside(
+fn is_served_during_copy(
     buffers: &BufferPool,
     raw: &mut RawClient,
     long: &[u8],
@@ -620,9 +620,9 @@ fn served_beside(
         let held = buffers.in_use_bytes();
         assert!(held <= 2 * (PIECE as usize + 8192) + 65_536, "{held} bytes");
     }
-    let look = raw.command(0xc1, &results_cdb(0, NAME), 255);
-    raw.send(&look).unwrap();
-    let progress = answer_to(raw, look.u32_at(16)).data;
+    let results = raw.command(0xc1, &results_cdb(0, NAME), 255);
+    raw.send(&results).unwrap();
+    let progress = answer_to(raw, results.u32_at(16)).data;
     let abort = send_function(raw, ABORT_TASK, running);
     let aborted = answer_to(raw, abort);
     assert_eq!(aborted.opcode(), 0x22);

@@ -174,7 +174,7 @@ fn impatient() -> Rig {
 }
 
 /// Goal: a peer that vanishes is dropped after its time to answer a ping (`ping_after_seconds`,
-/// `ping_timeout_seconds`), with its commands in progress; other peers go on.
+/// `ping_timeout_seconds`), with its commands in progress; other peers continue.
 #[test]
 fn a_peer_that_vanishes() {
     let rig = impatient();

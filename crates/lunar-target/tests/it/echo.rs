@@ -249,7 +249,7 @@ fn a_command_may_fail_after_its_data() {
 }
 
 /// Goal: a command whose caller is gone is aborted at the unit, whether it runs or waits for
-/// memory, and leaves nothing behind; the session goes on.
+/// memory, and leaves nothing behind; the session continues.
 #[test]
 fn aborted_commands_end() {
     const BYTES: u32 = 1 << 20;

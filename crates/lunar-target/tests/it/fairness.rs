@@ -46,7 +46,7 @@ impl BlockDevice for LoggedDisk {
     }
 }
 
-fn reads(raw: &mut RawClient, lun: u8, blocks: u16, count: usize) {
+fn send_reads(raw: &mut RawClient, lun: u8, blocks: u16, count: usize) {
     raw.lun[1] = lun;
     for _ in 0..count {
         send_read(raw, 0, blocks);
@@ -107,12 +107,12 @@ fn turns(commands: usize, send_requests: impl Fn(&mut RawClient)) -> Vec<(u8, us
         raw.execute(&[0; 6], 0).unwrap(); // takes the unit attention after the login
     }
     let held = log.lock().unwrap();
-    reads(&mut quiet, QUIET, 1, 1);
+    send_reads(&mut quiet, QUIET, 1, 1);
     for raw in &mut noisy {
         raw.lun[1] = NOISY;
         send_requests(raw);
     }
-    reads(&mut quiet, QUIET, 1, SMALL_READS - 1);
+    send_reads(&mut quiet, QUIET, 1, SMALL_READS - 1);
     drop(held);
     for _ in 0..SMALL_READS {
         assert_eq!(quiet.outcome().unwrap().0, 0);
@@ -164,7 +164,7 @@ fn assert_turns_are_bounded(turns: &[(u8, usize)], in_turn: usize) {
 #[test]
 fn a_busy_session_leaves_turns_to_an_idle_one() {
     const LARGE: u16 = 2048;
-    let turns = turns(60, |raw| reads(raw, NOISY, LARGE, 60));
+    let turns = turns(60, |raw| send_reads(raw, NOISY, LARGE, 60));
     // Each read is done in pieces.
     assert_eq!(turns.iter().map(|(_, reads)| reads).sum::<usize>(), SMALL_READS + 120 * PIECES);
     assert_turns_are_bounded(&turns, 4 * PIECES);
@@ -217,7 +217,7 @@ fn connections_of_a_host_spread_over_the_cores() {
         let mut raw = connect_from(source, &rig.address);
         assert_eq!(join(&mut raw, number, 0, 1).0, 0);
         assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
-        reads(&mut raw, 0, 1, 1);
+        send_reads(&mut raw, 0, 1, 1);
         assert_eq!(raw.outcome().unwrap().0, 0);
         cores.push(device.reader.lock().unwrap().take());
         connections.push(raw);

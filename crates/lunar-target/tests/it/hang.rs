@@ -1,5 +1,5 @@
-//! Tests of a disk that hangs: its commands can be aborted in every way, other units go on, and a
-//! hung write never takes effect after an initiator has read the blocks without it.
+//! Tests of a disk that hangs: its commands can be aborted in every way, other units continue, and
+//! a hung write never takes effect after an initiator has read the blocks without it.
 
 use crate::common::*;
 use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
@@ -45,7 +45,7 @@ fn neighbour_works(raw: &mut RawClient) {
 }
 
 /// Reads and writes blocks next to the one that hangs.
-fn works_beside(raw: &mut RawClient) {
+fn other_blocks_work(raw: &mut RawClient) {
     raw.write_blocks(8, &[3; 512]).unwrap();
     assert_eq!(raw.read_block(8).unwrap(), [3; 512]);
     assert_eq!(raw.read_block(1).unwrap(), [0; 512]);
@@ -77,9 +77,9 @@ fn a_hanging_write_is_aborted_in_every_way() {
         let answer = answer_to(asks, abort);
         assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function {way}");
         assert_eq!(rig.device.hanging(), 1, "the write still hangs");
-        works_beside(&mut raw);
+        other_blocks_work(&mut raw);
         neighbour_works(&mut raw);
-        works_beside(&mut other);
+        other_blocks_work(&mut other);
         for tag in [send_read(&mut other, 0, 1), send_write(&mut other, 0, 1, 9)] {
             waits_and_is_aborted(&mut other, tag);
         }
@@ -125,7 +125,7 @@ fn sessions_end_while_a_write_hangs() {
             }
         };
         assert_eq!(rig.device.hanging(), round + 1, "{end}");
-        works_beside(&mut next);
+        other_blocks_work(&mut next);
         neighbour_works(&mut next);
         let read = send_read(&mut next, block, 1);
         waits_and_is_aborted(&mut next, read);

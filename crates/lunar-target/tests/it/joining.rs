@@ -41,10 +41,10 @@ fn still_open(connections: &mut [RawClient]) -> usize {
     connections.iter_mut().map(is_open).filter(|open| *open).count()
 }
 
-/// Repeats [`still_open`] until at most `most` are open, or a minute has passed.
-fn left_open(connections: &mut [RawClient], most: usize) -> usize {
+/// Repeats [`still_open`] until at most `open_max` are open, or a minute has passed.
+fn left_open(connections: &mut [RawClient], open_max: usize) -> usize {
     let until = Instant::now() + MINUTE;
-    while still_open(connections) > most && Instant::now() < until {}
+    while still_open(connections) > open_max && Instant::now() < until {}
     still_open(connections)
 }
 

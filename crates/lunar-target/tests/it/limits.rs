@@ -70,12 +70,12 @@ fn indebt(raw: &mut RawClient) {
     verify[0] = 0x8f;
     verify[10..14].copy_from_slice(&(131_072_u32).to_be_bytes());
     let tag = send(raw, SIMPLE, 0, &verify, 0);
-    assert_eq!(ends(raw, 1), [tag]);
+    assert_eq!(receive_ends(raw, 1), [tag]);
 }
 
 /// Returns the tags of the next commands that end, which must all succeed.
 #[track_caller]
-fn ends(raw: &mut RawClient, count: usize) -> Vec<u32> {
+fn receive_ends(raw: &mut RawClient, count: usize) -> Vec<u32> {
     let mut tags = Vec::new();
     while tags.len() < count {
         match raw.answer(TEST_TIMEOUT).unwrap() {
@@ -118,10 +118,10 @@ fn a_limited_lun_waits_alone() {
         send(&mut raw, ORDERED, 1, &ten(0x28, 0, 1), 512),
         send(&mut raw, SIMPLE, 0, &[0x12, 0, 0, 0, 96, 0], 96),
     ];
-    assert_eq!(ends(&mut raw, passes.len()), passes);
+    assert_eq!(receive_ends(&mut raw, passes.len()), passes);
     is_silent(&mut raw);
     limited.set_limit(Limit::NONE);
-    assert_eq!(ends(&mut raw, 2), waits, "in order");
+    assert_eq!(receive_ends(&mut raw, 2), waits, "in order");
     log_out(raw);
     rig.stop_cleanly();
 }
@@ -140,7 +140,7 @@ fn order_is_kept_while_waiting() {
     let head = send(&mut raw, HEAD_OF_QUEUE, 0, &ten(0x28, 0, 1), 512);
     is_silent(&mut raw);
     limited.set_limit(Limit::NONE);
-    assert_eq!(ends(&mut raw, 5), [head, first, ordered, behind, last]);
+    assert_eq!(receive_ends(&mut raw, 5), [head, first, ordered, behind, last]);
     log_out(raw);
     rig.stop_cleanly();
 }
@@ -176,19 +176,19 @@ fn an_initiator_waits_alone() {
         let elsewhere = read(&mut noisy, 1, 1);
         for attribute in [SIMPLE, ORDERED, HEAD_OF_QUEUE] {
             let tag = send(&mut quiet, attribute, 0, &ten(0x28, 0, 1), 512);
-            assert_eq!(ends(&mut quiet, 1), [tag]);
+            assert_eq!(receive_ends(&mut quiet, 1), [tag]);
         }
         is_silent(&mut second);
         if at_target {
             is_silent(&mut noisy);
         } else {
-            assert_eq!(ends(&mut noisy, 1), [elsewhere], "the limit is of one unit");
+            assert_eq!(receive_ends(&mut noisy, 1), [elsewhere], "the limit is of one unit");
         }
         limit(Vec::new());
-        let mut ended = ends(&mut noisy, if at_target { 3 } else { 2 });
+        let mut ended = receive_ends(&mut noisy, if at_target { 3 } else { 2 });
         ended.retain(|tag| *tag != elsewhere);
         assert_eq!(ended, waits);
-        assert_eq!(ends(&mut second, 1), [waits_too]);
+        assert_eq!(receive_ends(&mut second, 1), [waits_too]);
         assert!(other_unit.limit().is_none() && unit.initiator_limits().is_empty());
         [noisy, second, quiet].into_iter().for_each(log_out);
         rig.stop_cleanly();
@@ -254,10 +254,10 @@ fn waiting_writes_leave_resources_to_other_units() {
     let refused = read(&mut raw, 0, 1);
     assert_eq!(answer_to(&mut raw, refused).header[3], 0x28, "TASK SET FULL");
     let elsewhere = read(&mut raw, 1, 1);
-    assert_eq!(ends(&mut raw, 1), [elsewhere]);
+    assert_eq!(receive_ends(&mut raw, 1), [elsewhere]);
     is_silent(&mut raw);
     limited.set_limit(Limit::NONE);
-    assert_eq!(ends(&mut raw, 24), [waits, more].concat());
+    assert_eq!(receive_ends(&mut raw, 24), [waits, more].concat());
     log_out(raw);
     rig.stop_cleanly();
 }
@@ -274,7 +274,7 @@ fn long_commands_are_charged_while_they_run() {
     raw.send(&pdu.clone().with_data(vec![7; 512])).unwrap();
     is_silent(&mut raw);
     let other = read(&mut raw, 1, 1);
-    assert_eq!(ends(&mut raw, 1), [other]);
+    assert_eq!(receive_ends(&mut raw, 1), [other]);
     let function = send_function(&mut raw, ABORT_TASK, pdu.u32_at(16));
     assert_eq!(answer_to(&mut raw, function).header[2], 0, "FUNCTION COMPLETE");
     limited.set_limit(Limit::NONE);
@@ -282,7 +282,7 @@ fn long_commands_are_charged_while_they_run() {
     assert_eq!(raw.read_block(65_000).unwrap(), [0; 512], "it had not come so far");
     let again = raw.command(0xa1, &ten(0x41, 0, 65_535), 512).with_data(vec![7; 512]);
     raw.send(&again).unwrap();
-    assert_eq!(ends(&mut raw, 1).len(), 1);
+    assert_eq!(receive_ends(&mut raw, 1).len(), 1);
     assert_eq!(raw.read_block(65_000).unwrap(), [7; 512]);
     log_out(raw);
     rig.stop_cleanly();
@@ -299,7 +299,7 @@ fn commands_that_wait_for_a_limit_delay_no_others() {
     let source = strict.command(0xa1, &ten(0x41, 0, 65_535), 512).with_data(vec![7; 512]);
     strict.lun[1] = 0;
     strict.send(&source).unwrap();
-    assert_eq!(ends(&mut strict, 1).len(), 1);
+    assert_eq!(receive_ends(&mut strict, 1).len(), 1);
     let segment = Segment { from: 1, to: 0, blocks: 65_535, source_lba: 0, destination_lba: 0 };
     let copy = list(1, &[cscd(1, 512), cscd(2, 512)], &[segment]);
     let same = (ten(0x41, 0, 65_535).to_vec(), vec![7; 512]);
@@ -310,12 +310,12 @@ fn commands_that_wait_for_a_limit_delay_no_others() {
         noisy.send(&long).unwrap();
         is_silent(&mut noisy);
         let ordered = send(&mut strict, ORDERED, 0, &ten(0x28, 0, 1), 512);
-        assert_eq!(ends(&mut strict, 1), [ordered]);
+        assert_eq!(receive_ends(&mut strict, 1), [ordered]);
         let behind = read(&mut other, 0, 1);
-        assert_eq!(ends(&mut other, 1), [behind]);
+        assert_eq!(receive_ends(&mut other, 1), [behind]);
         is_silent(&mut noisy);
         limited.set_initiator_limits(Vec::new());
-        assert_eq!(ends(&mut noisy, 1), [long.u32_at(16)]);
+        assert_eq!(receive_ends(&mut noisy, 1), [long.u32_at(16)]);
     }
     assert_eq!(other.read_block(65_000).unwrap(), [7; 512]);
     [noisy, strict, other].into_iter().for_each(log_out);
@@ -334,11 +334,11 @@ fn a_rate_is_kept_and_used() {
     }
     let mut done = 32_u32;
     while began.elapsed() < Duration::from_secs(2) {
-        ends(&mut raw, 1);
+        receive_ends(&mut raw, 1);
         read(&mut raw, 0, 8);
         done += 1;
     }
-    ends(&mut raw, 32);
+    receive_ends(&mut raw, 32);
     let rate = f64::from(done) / began.elapsed().as_secs_f64();
     assert!((50.0..650.0).contains(&rate), "{rate} commands a second instead of 500");
     log_out(raw);

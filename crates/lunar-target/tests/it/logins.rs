@@ -236,14 +236,14 @@ fn answers_that_are_not_read_hold_little() {
         assert!(Instant::now() < until, "{} bytes wait", holds(&rig));
         others.iter_mut().for_each(|other| _ = other.read_block(0).unwrap());
     }
-    let mut most = 0;
+    let mut peak = 0;
     for _ in 0..100 {
         for other in &mut others {
             other.read_block(0).unwrap();
         }
-        most = most.max(holds(&rig));
+        peak = peak.max(holds(&rig));
     }
-    assert!(most <= SESSIONS * HELD_BYTES_MAX, "{} a session", most / SESSIONS);
+    assert!(peak <= SESSIONS * HELD_BYTES_MAX, "{} a session", peak / SESSIONS);
     drop((unread, others));
     rig.stop_cleanly();
 }

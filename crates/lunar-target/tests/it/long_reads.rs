@@ -54,7 +54,7 @@ fn long_reads_return_their_data() {
 }
 
 /// Goal: a READ whose third piece cannot be read sends the two pieces before it, and ends with
-/// CHECK CONDITION; the session goes on.
+/// CHECK CONDITION; the session continues.
 #[test]
 fn a_long_read_that_fails_late_ends_with_sense_data() {
     let rig = Rig::new();

@@ -107,7 +107,7 @@ fn initiators_have_maps_of_their_own() {
 }
 
 /// Goal: task management affects no unit that the initiator does not see. Method: LUN 5 is visible
-/// to bob only; alice resets LUN 5, and bob's command on it goes on.
+/// to bob only; alice resets LUN 5, and bob's command on it continues.
 #[test]
 fn task_management_stays_within_the_map() {
     let rig = Rig::with(|options| {

@@ -87,7 +87,7 @@ fn reserve(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2], flags: u8)
     send(raw, &[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], list)
 }
 
-fn vital_page(raw: &mut RawClient, code: u8) -> Vec<u8> {
+fn vpd_page(raw: &mut RawClient, code: u8) -> Vec<u8> {
     let (status, data) = raw.execute(&[0x12, 1, code, 4, 0, 0], 1024).unwrap();
     assert_eq!(status, 0);
     data[4..].to_vec()
@@ -108,7 +108,7 @@ fn unit_and_port(page: &[u8]) -> (&[u8], &[u8]) {
 fn one_unit_by_two_ports() {
     let rig = rig();
     let mut all = sessions(&rig);
-    let pages = [0, 1].map(|path| vital_page(&mut all[path], 0x83));
+    let pages = [0, 1].map(|path| vpd_page(&mut all[path], 0x83));
     let [(unit, near), (same, far)] = [&pages[0], &pages[1]].map(|page| unit_and_port(page));
     assert_eq!(unit, same);
     assert_ne!(near, far);
@@ -117,7 +117,7 @@ fn one_unit_by_two_ports() {
         assert_eq!(port[..8], [0x51, 0x94, 0, 4, 0, 0, high, low], "relative target port");
         assert_eq!(port[8..16], [0x51, 0x95, 0, 4, 0, 0, high, low], "target port group");
     }
-    assert_eq!(vital_page(&mut all[0], 0x88), vital_page(&mut all[1], 0x88));
+    assert_eq!(vpd_page(&mut all[0], 0x88), vpd_page(&mut all[1], 0x88));
     let report = [0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
     let expected = [
         [0, 0, 0, 28, 0x10, 0, 0, 0].to_vec(),

@@ -33,7 +33,7 @@ impl Client {
 }
 
 /// Goal: a READ holds no more than two pieces of memory, however slowly the peer takes its data,
-/// and goes on as the peer takes it.
+/// and continues as the peer takes it.
 #[test]
 fn a_long_read_holds_two_pieces() {
     let rig = Rig::of_unit_bytes(UNIT_BYTES as u64);
@@ -74,7 +74,7 @@ fn a_long_read_that_delays_others_reads_the_rest_at_once() {
         assert!(!client.connection.tasks.are_quiet(), "the READ waits for its peer");
         let other = rig.units[0].ranges.queue_for(&Arc::default(), last, true).unwrap();
         drop(client.has_no_turn(other.granted()).await);
-        client.has_turns().await;
+        client.take_all_turns().await;
         assert_eq!(client.peer_takes_all(), ANSWER_BYTES);
     });
     assert_eq!(rig.buffers().in_use_bytes(), 0);
@@ -95,7 +95,7 @@ fn without_memory_a_long_read_that_delays_others_is_busy() {
             std::iter::from_fn(|| client.connection.memory.data_in.try_take(1 << 20)).collect();
         let other = rig.units[0].ranges.queue_for(&Arc::default(), last, true).unwrap();
         drop(client.has_no_turn(other.granted()).await);
-        client.has_turns().await;
+        client.take_all_turns().await;
         let sent_bytes = client.peer_takes_all();
         assert!(sent_bytes < 3 * READ_PIECE_BYTES, "{sent_bytes} bytes");
         drop(rest);

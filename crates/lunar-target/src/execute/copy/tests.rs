@@ -64,7 +64,7 @@ fn copy_all(units: &[Arc<DiskUnit>], list: &CopyList, copies: usize) -> Vec<Opti
     let shown = shown(units);
     let all = |_| {
         let running = Running::begin(&units[0], NEXUS, None).unwrap();
-        let copy = Copy {
+        let copy = RunningCopy {
             with_units: &|work| work(&shown),
             attach: &|_| {},
             nexus: NEXUS,
@@ -110,7 +110,7 @@ fn a_refused_list_counts_in_its_turn() {
 }
 
 /// Goal: a piece that is deallocated at the source waits for the permit without holding blocks of
-/// the destination, and goes on when it has the permit.
+/// the destination, and continues when it has the permit.
 #[test]
 fn pieces_of_zeroes_wait_for_the_permit_first() {
     let units = units(2);
@@ -120,7 +120,7 @@ fn pieces_of_zeroes_wait_for_the_permit_first() {
     let (abort, quota_charge) = (AbortSignal::default(), QuotaCharge::default());
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
     let running = Running::begin(&units[0], NEXUS, None).unwrap();
-    let copy = Copy {
+    let copy = RunningCopy {
         with_units: &|work| work(&shown(&units)),
         attach: &|_| {},
         nexus: NEXUS,

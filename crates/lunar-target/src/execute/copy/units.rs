@@ -4,7 +4,7 @@
 //! The time that checking takes counts as moved data in the connection's time slice, because a list
 //! that is refused for its last segment moves no data.
 
-use super::{Copy, Run, Step, unreachable_unit};
+use super::{Run, RunningCopy, Step, unreachable_unit};
 use crate::disk_unit::DiskUnit;
 use crate::long_operation::Generation;
 use crate::unit::Unit;
@@ -42,7 +42,7 @@ impl NamedUnits {
     }
 
     /// Executors of `copy` at each unit, by the number of the CSCD descriptor.
-    pub(super) fn runs<'a>(&'a self, copy: &Copy<'_>) -> Vec<Option<Run<'a>>> {
+    pub(super) fn runs<'a>(&'a self, copy: &RunningCopy<'_>) -> Vec<Option<Run<'a>>> {
         let run = |named: &'a NamedUnit| Run {
             unit: &named.unit,
             generation: named.generation,
@@ -58,7 +58,7 @@ impl NamedUnits {
     }
 }
 
-impl Copy<'_> {
+impl RunningCopy<'_> {
     /// Looks up the units of segment `number`, and checks whether this nexus may use them.
     ///
     /// # Errors

@@ -443,8 +443,8 @@ fn atomic_commands_wait_for_space_as_a_whole() {
             assert!((&mut waits).now_or_never().is_none());
             assert!(content(&unit, range(0, 4)).await == bytes(1, 4), "{plan:?}");
             if is_changed {
-                let beside = begin_of(2, &unit, write(0, 1), bytes(4, 1), &never);
-                assert!(is_good(beside.now_or_never()));
+                let other_write = begin_of(2, &unit, write(0, 1), bytes(4, 1), &never);
+                assert!(is_good(other_write.now_or_never()));
             }
             device.room.store(4, SeqCst);
             let ending = waits.await;

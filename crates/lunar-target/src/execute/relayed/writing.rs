@@ -231,7 +231,7 @@ impl Run<'_> {
         if !kept.iter().all(RelayedPiece::is_intact) {
             return Err(Stop::Busy);
         }
-        let mut buffer = self.take(self.bytes(range)).await?;
+        let mut buffer = self.take_buffer(self.bytes(range)).await?;
         let mut at = 0;
         for RelayedPiece { data, .. } in kept {
             put(&mut buffer, at, &data);

@@ -1,4 +1,4 @@
-//! Long commands beside commands that need the same blocks exclusively.
+//! Long commands alongside commands that need the same blocks exclusively.
 
 use super::*;
 use futures_util::future::{Either, join_all, select};
@@ -95,9 +95,9 @@ fn one_clear_at_a_time_holds_its_range() {
 }
 
 /// Fault: a WRITE SAME or UNMAP held its range from its first piece to its last, and waited between
-/// pieces for the turns of its connection: 5 to 20 s beside a thousand other sessions of its host.
-/// A command of another host that needed one of the blocks exclusively waited as long, as did the
-/// writes of all initiators that were queued behind it.
+/// pieces for the turns of its connection: 5 to 20 s alongside a thousand other sessions of its
+/// host. A command of another host that needed one of the blocks exclusively waited as long, as did
+/// the writes of all initiators that were queued behind it.
 #[test]
 fn clears_hold_nothing_between_two_pieces() {
     let (_, unit) = disk(OutOfSpace::Fail);
@@ -106,7 +106,7 @@ fn clears_hold_nothing_between_two_pieces() {
     let last = range(ALL.count - 1, 1);
     let compare = Plan::CompareAndWrite { range: last, durable: true };
     let atomic = Plan::WriteAtomic { range: range(0, 64), durable: true };
-    let beside =
+    let other_commands =
         [(zero_all(last), &[][..]), (compare, &[0; 1024]), (atomic, vec![7; 64 * 512].leak())];
     let (zero, unmap) = (zero_all(ALL), Plan::Unmap { ranges: vec![ALL], durable: true });
     runtime().block_on(async {
@@ -115,7 +115,7 @@ fn clears_hold_nothing_between_two_pieces() {
             let mut clear = Box::pin(run_as(&unit, &one, plan, &[], &abort));
             for piece in 1..pieces {
                 assert!((&mut clear).now_or_never().is_none(), "{plan:?}: piece {piece}");
-                for (plan, data) in &beside {
+                for (plan, data) in &other_commands {
                     let ending = run_as(&unit, &other, plan, data, &abort).now_or_never();
                     assert!(is_good(ending), "{plan:?} between two pieces");
                 }
@@ -339,7 +339,7 @@ impl BlockDevice for ReadLog {
 const LONGEST: LbaRange = LbaRange { lba: 0, count: 16_384 };
 const LONGEST_BYTES: usize = LONGEST.count as usize * 512;
 
-fn logged() -> (Arc<ReadLog>, Arc<DiskUnit>) {
+fn disk_with_read_log() -> (Arc<ReadLog>, Arc<DiskUnit>) {
     let inner = MemoryDevice::new(LONGEST_BYTES as u64, 512, 4096).unwrap();
     let device = Arc::new(ReadLog { inner, reads: Mutex::default() });
     let of_unit = Arc::<ReadLog>::clone(&device);
@@ -372,7 +372,7 @@ fn counted_in_turns(command: impl Future<Output = PlanResult>) -> (usize, usize)
 /// blocks at once: 8 MiB in one poll of its connection, for 512 bytes of data-out.
 #[test]
 fn verify_reads_pieces_beside_exclusive_commands() {
-    let (device, unit) = logged();
+    let (device, unit) = disk_with_read_log();
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let all: &'static [u8] = vec![0; LONGEST_BYTES].leak();
     let atomic_bytes = device.atomic().unwrap().limits().bytes_max as usize;
@@ -428,7 +428,7 @@ fn atomic_writes_over_a_border_are_verified_whole() {
 /// counted: 16 MiB for an ORWRITE.
 #[test]
 fn commands_that_move_data_count_it() {
-    let (device, unit) = logged();
+    let (device, unit) = disk_with_read_log();
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let blocks = |count| LbaRange { lba: 0, count };
     let bytes = |count: usize| -> &'static [u8] { vec![0; count * 512].leak() };
@@ -455,7 +455,7 @@ fn commands_that_move_data_count_it() {
 }
 
 /// Goal: a WRITE AND VERIFY that compares keeps its blocks from commands that need them
-/// exclusively, and goes on out of turn.
+/// exclusively, and continues out of turn.
 #[test]
 fn write_and_verify_holds_its_range_to_the_end() {
     let (device, unit) = disk(OutOfSpace::Fail);

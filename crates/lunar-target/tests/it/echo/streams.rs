@@ -53,8 +53,8 @@ fn data_comes_back_as_it_arrives() {
         drop(initiator);
     });
     rig.rig.wait_until_alone();
-    let most = rig.state().data_out_most.load(SeqCst);
-    assert!((MIB as usize..=MEMORY_MAX).contains(&most), "{most} bytes");
+    let peak = rig.state().data_out_most.load(SeqCst);
+    assert!((MIB as usize..=MEMORY_MAX).contains(&peak), "{peak} bytes");
     assert_eq!(rig.data_out_bytes(), 0);
     let statistics = rig.rig.server().observer().statistics().unwrap();
     let echoes = &statistics.targets[0].luns[1].operations[OperationClass::Write as usize];
@@ -115,10 +115,10 @@ fn several_streams_at_once() {
         }
         drop(initiator);
     });
-    let most = rig.state().data_out_most.load(SeqCst);
-    // One more command may be arriving: it has a buffer for all its data until it is judged.
+    let peak = rig.state().data_out_most.load(SeqCst);
+    // One more command may be arriving: it has a buffer for all its data until it is checked.
     let arriving = BufferPool::charged_bytes(4 * MIB as usize);
-    assert!(most <= COMMANDS * MEMORY_MAX + arriving, "{most} bytes");
+    assert!(peak <= COMMANDS * MEMORY_MAX + arriving, "{peak} bytes");
     rig.end();
 }
 
@@ -296,7 +296,7 @@ fn the_first_data_comes_back_first() {
 }
 
 /// Goal: while a unit keeps its first piece, the connection requests no more than the limit, other
-/// commands go on, and the command goes on when the unit does.
+/// commands continue, and the command continues when the unit does.
 #[test]
 fn a_slow_unit_is_sent_no_more_than_the_limit() {
     let rig = EchoRig::new();
@@ -382,7 +382,7 @@ fn a_transfer_that_fails_ends_the_stream() {
 }
 
 /// Goal: the streams of a connection share its limit; a command that gets nothing in time ends
-/// BUSY, and the other one goes on.
+/// BUSY, and the other one continues.
 #[test]
 fn streams_share_the_limit_of_their_connection() {
     const LIMIT: u32 = 64 << 10;
@@ -408,7 +408,7 @@ fn streams_share_the_limit_of_their_connection() {
 
 /// Goal: a change of the unit between a command and its first data counts.
 #[test]
-fn a_stream_is_judged_again_with_its_first_data() {
+fn a_stream_is_checked_again_with_its_first_data() {
     let rig = EchoRig::new();
     let mut raw = rig.log_in(1);
     let mut stream = RawStream::begin(&mut raw, stream_of(MIB));

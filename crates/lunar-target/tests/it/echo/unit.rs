@@ -23,9 +23,9 @@ use lunar_scsi::rights::Rights;
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::NexusOptions;
 use lunar_target::{
-    ArrivedCommand, CommandData, Cost, DataOutError, DataStreams, Execution, ExecutionEnd, Job,
-    JudgedCommand, NexusAttachment, OperationClass, PlanResult, RefusedCommand, Unit, UnitCommon,
-    UnitNexuses, UnitStatistics, Work,
+    AcceptedCommand, ArrivedCommand, CommandData, Cost, DataOutError, DataStreams, Execution,
+    ExecutionEnd, Job, NexusAttachment, OperationClass, PlanResult, RefusedCommand, Unit,
+    UnitCommon, UnitNexuses, UnitStatistics, Work,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -105,7 +105,7 @@ pub struct EchoUnit {
 #[derive(Debug)]
 pub struct EchoState {
     nexuses: Mutex<EchoNexuses>,
-    /// True when commands with HOLD go on.
+    /// True when commands with HOLD continue.
     released: watch::Sender<bool>,
     /// Number of ECHO commands that have begun.
     pub begun: AtomicUsize,
@@ -162,7 +162,7 @@ impl EchoUnit {
 }
 
 impl EchoState {
-    /// Lets commands with HOLD go on.
+    /// Lets commands with HOLD continue.
     pub fn release(&self) {
         self.released.send_replace(true);
     }
@@ -261,20 +261,20 @@ impl EchoState {
         })
     }
 
-    fn judge(self: &Arc<Self>, command: &ArrivedCommand<'_>) -> Result<JudgedCommand, Sense> {
+    fn check(self: &Arc<Self>, command: &ArrivedCommand<'_>) -> Result<AcceptedCommand, Sense> {
         let echo = Echo::parse(command.cdb)?;
         // Data beyond the room of either side is not transferred, and becomes a residual.
         let collect_bytes = echo.data_out_bytes.min(command.expected_data_out_bytes);
         let data_in_bytes = echo.allocation_bytes.min(collect_bytes);
         let buffer_bytes = data_in_bytes.min(command.expected_data_in_bytes) as usize;
         let state = Arc::clone(self);
-        Ok(JudgedCommand {
+        Ok(AcceptedCommand {
             data_out_bytes: echo.data_out_bytes.into(),
             collect_bytes: collect_bytes as usize,
             data_in_buffer_bytes: (buffer_bytes > 0 && !echo.stream).then_some(buffer_bytes),
             streams: echo.stream,
             data_in_bytes,
-            ..JudgedCommand::new(Work::Job(Job::new(move |execution| state.run(echo, execution))))
+            ..AcceptedCommand::new(Work::Job(Job::new(move |execution| state.run(echo, execution))))
         })
     }
 }
@@ -296,7 +296,7 @@ impl Unit for EchoUnit {
         work(&mut *self.state.nexuses.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn judge(&self, command: &ArrivedCommand<'_>) -> Result<JudgedCommand, RefusedCommand> {
+    fn check(&self, command: &ArrivedCommand<'_>) -> Result<AcceptedCommand, RefusedCommand> {
         const TEST_UNIT_READY: u8 = 0x00;
         const INQUIRY: u8 = 0x12;
         const REPORT_LUNS: u8 = 0xa0;
@@ -311,22 +311,22 @@ impl Unit for EchoUnit {
             }
         }
         match opcode {
-            TEST_UNIT_READY => Ok(JudgedCommand::new(Work::Reply(Vec::new()))),
-            INQUIRY => Ok(JudgedCommand::new(Work::Reply(self.inquiry(command.cdb)?))),
+            TEST_UNIT_READY => Ok(AcceptedCommand::new(Work::Reply(Vec::new()))),
+            INQUIRY => Ok(AcceptedCommand::new(Work::Reply(self.inquiry(command.cdb)?))),
             REPORT_LUNS => {
                 let luns = command.context().luns;
                 let mut list = (8 * luns.len() as u32).to_be_bytes().to_vec();
                 list.extend([0; 4]);
                 luns.iter().for_each(|lun| list.extend(lun.0));
-                let reply = JudgedCommand::new(Work::Reply(list));
-                Ok(JudgedCommand { reports_luns: true, ..reply })
+                let reply = AcceptedCommand::new(Work::Reply(list));
+                Ok(AcceptedCommand { reports_luns: true, ..reply })
             }
-            VARIABLE_LENGTH => Ok(self.state.judge(command)?),
+            VARIABLE_LENGTH => Ok(self.state.check(command)?),
             _ => Err(Sense::INVALID_OPERATION_CODE.into()),
         }
     }
 
-    fn judge_again(&self, _: &ArrivedCommand<'_>) -> Result<(), Refusal> {
+    fn check_again(&self, _: &ArrivedCommand<'_>) -> Result<(), Refusal> {
         match self.state.refuses.load(SeqCst) {
             true => Err(Refusal::ReservationConflict),
             false => Ok(()),
