@@ -73,7 +73,7 @@ mod tests {
         let geometry = Geometry::new("disk", 1 << 20, 4096, 4096).unwrap();
         let unaligned = Err(ExtentError::Unaligned { block_bytes: 4096 });
         let past = |end_bytes| Err(ExtentError::PastEnd { end_bytes, size_bytes: 1 << 20 });
-        for (start, length, want) in [
+        for (start, length, expected) in [
             (0, 1 << 20, Ok(BlockRange::new(0, 256))),
             (4096, 8192, Ok(BlockRange::new(1, 2))),
             (0, 0, Err(ExtentError::Empty)),
@@ -83,7 +83,7 @@ mod tests {
             (1 << 20, 4096, past((1 << 20) + 4096)),
             (u64::MAX - 4095, 4096, past(u64::MAX)),
         ] {
-            assert_eq!(blocks_of(geometry, start, length), want, "{start} {length}");
+            assert_eq!(blocks_of(geometry, start, length), expected, "{start} {length}");
         }
     }
 }

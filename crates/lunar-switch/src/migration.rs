@@ -59,7 +59,7 @@ pub struct MigrationOptions {
     /// Time for which the destination is waited for, while changes of hosts wait, too. If it is
     /// later, the migration pauses.
     pub target_wait: Duration,
-    /// Pause after a failure, before the migration goes on; it doubles with each further one.
+    /// Pause after a failure, before the migration continues; it doubles with each further one.
     pub retry_pause: Duration,
     /// Pause after the destination has held up changes for more than half of some seconds; it
     /// doubles with each further one.

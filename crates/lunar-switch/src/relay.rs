@@ -6,7 +6,7 @@
 //! | block | here |
 //! |---|---|
 //! | Header Extractor | `lunar_net::drive`, with the framing |
-//! | Dispatcher | the judgement of a disk in `lunar_target` (`relayed_plan`) |
+//! | Dispatcher | the check of a disk in `lunar_target` (`relayed_plan`) |
 //! | Address Translator | [`RelayMap`](lunar_block::RelayMap) |
 //! | PDU Duplicating Handler | the parts of a command |
 //! | Dynamic Session Mapping Table | the [`MappingTable`] of each [`StorageSession`] |

@@ -28,8 +28,9 @@ impl VirtualDisk {
             return sparse.clear_piece(ranges, clear, durable).await;
         };
         drop(routing);
-        let most = CLEAR_BYTES_MAX / u64::from(self.geometry().block_bytes);
-        let piece = BlockRange::new(first.lba, first.count.min(most - first.lba % most));
+        let piece_blocks = CLEAR_BYTES_MAX / u64::from(self.geometry().block_bytes);
+        let piece =
+            BlockRange::new(first.lba, first.count.min(piece_blocks - first.lba % piece_blocks));
         let change = match clear {
             Clear::Unmap => Change::Unmap { durable },
             Clear::Zero { may_unmap } => Change::Zero { may_unmap, durable },

@@ -334,8 +334,8 @@ impl AtomicCompareAndWrite for VirtualDisk {
     fn blocks_max(&self) -> u8 {
         let routing = self.routing();
         let devices = routing.shape().devices().iter();
-        let most = devices.filter_map(|device| device.compare_and_write());
-        most.map(AtomicCompareAndWrite::blocks_max).min().unwrap_or(0)
+        let comparing = devices.filter_map(|device| device.compare_and_write());
+        comparing.map(AtomicCompareAndWrite::blocks_max).min().unwrap_or(0)
     }
 
     fn compare_and_write(

@@ -69,11 +69,11 @@ async fn write_zeroes(
     durable: bool,
 ) -> Result<(), Error> {
     let block_bytes = u64::from(device.geometry().block_bytes);
-    let most = ZEROES_BYTES / block_bytes;
-    let zeroes = Bytes::from(vec![0; (most.min(range.count) * block_bytes) as usize]);
+    let piece_blocks = ZEROES_BYTES / block_bytes;
+    let zeroes = Bytes::from(vec![0; (piece_blocks.min(range.count) * block_bytes) as usize]);
     let end = range.lba + range.count;
-    for lba in (range.lba..end).step_by(most as usize) {
-        let count = most.min(end - lba);
+    for lba in (range.lba..end).step_by(piece_blocks as usize) {
+        let count = piece_blocks.min(end - lba);
         let data = zeroes.slice(..(count * block_bytes) as usize);
         device.write(BlockRange::new(lba, count), data, durable).await?;
     }

@@ -101,7 +101,7 @@ pub enum StorageInput {
     Abort(TaskId),
     /// Log out.
     LogOut,
-    /// The deadline has come.
+    /// The deadline has passed.
     Deadline,
     /// The storage has closed the connection, or the socket failed.
     PeerClosed,
@@ -178,18 +178,18 @@ pub enum StorageOutput {
 pub struct StorageSession {
     connection: InitiatorConnection,
     session: InitiatorSession,
-    answers: VecDeque<Input>,
+    pending_inputs: VecDeque<Input>,
     outputs: VecDeque<StorageOutput>,
     unit: Arc<dyn StorageUnit>,
     table: MappingTable,
-    state: SessionPhase,
+    phase: SessionPhase,
     setup: Setup,
     /// Task of the current command of the setup.
     setup_task: Option<TaskId>,
     /// Time by which that command must be answered.
     setup_until: Option<Time>,
     /// Data of the segment of the setup that has arrived and is being checked.
-    unchecked: Bytes,
+    setup_data: Bytes,
     /// True while a segment arrives for the setup.
     is_setup_segment: bool,
     /// Commands that ended with the connection, until the reason is known.
@@ -204,7 +204,7 @@ pub struct StorageSession {
     command_time: Option<Duration>,
     /// Time of the next check for late commands: not after the time at which the first one becomes
     /// late.
-    examined_at: Option<Time>,
+    next_late_check: Option<Time>,
     established: Option<Box<Established>>,
     /// True if the session is to be logged out.
     is_logout_requested: bool,
@@ -261,15 +261,15 @@ impl StorageSession {
         let mut new = Self {
             connection: InitiatorConnection::new(now, options),
             session,
-            answers: VecDeque::new(),
+            pending_inputs: VecDeque::new(),
             outputs: VecDeque::new(),
             unit,
             table: MappingTable::default(),
-            state: SessionPhase::LoggingIn,
+            phase: SessionPhase::LoggingIn,
             setup: Setup::new(),
             setup_task: None,
             setup_until: None,
-            unchecked: Bytes::new(),
+            setup_data: Bytes::new(),
             is_setup_segment: false,
             lost: Vec::new(),
             waiting_aborts: VecDeque::new(),
@@ -277,12 +277,12 @@ impl StorageSession {
             next_own: OWN_IDS,
             deadline: None,
             command_time: None,
-            examined_at: None,
+            next_late_check: None,
             established: None,
             is_logout_requested: false,
             reset: UnitReset::Never,
         };
-        new.pump(now);
+        new.handle_outputs(now);
         new
     }
 
@@ -317,18 +317,18 @@ impl StorageSession {
     /// Time at which [`StorageInput::Deadline`] is due.
     pub fn deadline(&self) -> Option<Time> {
         let aborted = self.table.first_abort().map(|at| at.after(ABORT_TIME));
-        let times = [self.deadline, aborted, self.examined_at, self.setup_until];
+        let times = [self.deadline, aborted, self.next_late_check, self.setup_until];
         times.into_iter().flatten().min()
     }
 
     /// True if commands are passed on.
     pub fn is_up(&self) -> bool {
-        self.state == SessionPhase::Up
+        self.phase == SessionPhase::Up
     }
 
     /// True when the connection is to be closed.
     pub fn is_closed(&self) -> bool {
-        self.state == SessionPhase::Closed
+        self.phase == SessionPhase::Closed
     }
 
     /// Number of commands that the storage has not answered.
@@ -348,7 +348,7 @@ impl StorageSession {
             StorageInput::HeaderDigestError => self.feed(now, Input::HeaderDigestError),
             StorageInput::Payload { mut data, digest } => {
                 if std::mem::take(&mut self.is_setup_segment) {
-                    self.unchecked = std::mem::take(&mut data);
+                    self.setup_data = std::mem::take(&mut data);
                 }
                 self.feed(now, Input::Payload { data, digest });
             }
@@ -364,8 +364,8 @@ impl StorageSession {
             StorageInput::Abort(id) => self.abort(now, id),
             StorageInput::LogOut => {
                 self.is_logout_requested = true;
-                if matches!(self.state, SessionPhase::Checking | SessionPhase::Up) {
-                    self.set_state(SessionPhase::Draining);
+                if matches!(self.phase, SessionPhase::Checking | SessionPhase::Up) {
+                    self.set_phase(SessionPhase::Draining);
                 }
             }
             StorageInput::Deadline => self.elapsed(now),
@@ -380,7 +380,7 @@ impl StorageSession {
         if is_setup_overdue || self.table.first_abort().is_some_and(is_overdue) {
             return self.feed(now, Input::PeerClosed);
         }
-        if self.examined_at.is_some_and(|at| at <= now) {
+        if self.next_late_check.is_some_and(|at| at <= now) {
             self.end_late_commands(now);
         }
         if self.deadline.is_some_and(|deadline| deadline <= now) {
@@ -390,7 +390,7 @@ impl StorageSession {
 
     /// Ends the commands that the storage has not continued in time, and aborts them there.
     fn end_late_commands(&mut self, now: Time) {
-        self.examined_at = None;
+        self.next_late_check = None;
         let Some(time) = self.command_time else { return };
         let late: Vec<_> = self
             .table
@@ -406,7 +406,7 @@ impl StorageSession {
         // before now.
         let active = !self.table.is_empty();
         let first = self.table.waiting_for_storage().map(|(_, since)| since).min().unwrap_or(now);
-        self.examined_at = active.then(|| first.after(time));
+        self.next_late_check = active.then(|| first.after(time));
     }
 
     fn begin(&mut self, now: Time, command: RelayedCommand) {
@@ -419,8 +419,8 @@ impl StorageSession {
         let RelayedPiece { data: prefix, digest: prefix_digest } = prefix;
         let prefix_bytes = u32::try_from(prefix.len()).unwrap_or(u32::MAX);
         self.table.insert(id, direction, bytes, prefix_bytes, now);
-        if self.examined_at.is_none() {
-            self.examined_at = self.command_time.map(|time| now.after(time));
+        if self.next_late_check.is_none() {
+            self.next_late_check = self.command_time.map(|time| now.after(time));
         }
         let (name, data_out_bytes, data_in_bytes_max) = match direction {
             TransferDirection::In => (opcode("READ (16)"), 0, bytes),
@@ -448,7 +448,7 @@ impl StorageSession {
         if self.table.abort(id, now) {
             self.waiting_aborts.push_back(id);
             self.send_aborts();
-            self.feed_answers(now);
+            self.feed_pending_inputs(now);
         }
     }
 
@@ -467,15 +467,15 @@ impl StorageSession {
                 lun: self.unit.lun(),
                 referenced: Some(id),
             };
-            self.answers.push_back(Input::Manage(management));
+            self.pending_inputs.push_back(Input::Manage(management));
         }
     }
 
     fn send_reset(&mut self) {
         let id = self.own_id();
         self.reset = UnitReset::Sent(id);
-        self.set_state(SessionPhase::Draining);
-        self.answers.push_back(Input::Manage(Management {
+        self.set_phase(SessionPhase::Draining);
+        self.pending_inputs.push_back(Input::Manage(Management {
             id,
             function: ManagementFunction::LOGICAL_UNIT_RESET,
             lun: self.unit.lun(),
@@ -488,9 +488,9 @@ impl StorageSession {
         TaskId(self.next_own)
     }
 
-    fn set_state(&mut self, state: SessionPhase) {
+    fn set_phase(&mut self, phase: SessionPhase) {
         let was_up = self.is_up();
-        self.state = state;
+        self.phase = phase;
         if was_up != self.is_up() {
             self.outputs.push_back(StorageOutput::Up(self.is_up()));
         }
@@ -499,15 +499,15 @@ impl StorageSession {
     fn log_out_when_drained(&mut self, now: Time) {
         let is_resetting = matches!(self.reset, UnitReset::Sent(_));
         let is_idle = self.table.is_empty() && self.setup_task.is_none() && !is_resetting;
-        if self.state == SessionPhase::Draining && is_idle {
-            self.set_state(SessionPhase::LoggedOut);
+        if self.phase == SessionPhase::Draining && is_idle {
+            self.set_phase(SessionPhase::LoggedOut);
             let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
             self.feed(now, logout);
         }
     }
 
-    fn feed_answers(&mut self, now: Time) {
-        if let Some(input) = self.answers.pop_front() {
+    fn feed_pending_inputs(&mut self, now: Time) {
+        if let Some(input) = self.pending_inputs.pop_front() {
             self.feed(now, input);
         }
     }
@@ -517,25 +517,25 @@ impl StorageSession {
             return;
         }
         self.connection.handle(now, input);
-        self.pump(now);
+        self.handle_outputs(now);
     }
 
-    fn pump(&mut self, now: Time) {
+    fn handle_outputs(&mut self, now: Time) {
         loop {
             match self.connection.poll() {
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
-                    match self.answers.pop_front() {
+                    match self.pending_inputs.pop_front() {
                         Some(input) => self.connection.handle(now, input),
                         None => return,
                     }
                 }
-                output => self.follow(now, output),
+                output => self.handle_output(now, output),
             }
         }
     }
 
-    fn follow(&mut self, now: Time, output: Output) {
+    fn handle_output(&mut self, now: Time, output: Output) {
         match output {
             Output::Send(pdu) => self.outputs.push_back(StorageOutput::Send(pdu)),
             Output::SendData { initiator_task_tag, data, digest } => {
@@ -555,7 +555,7 @@ impl StorageSession {
             }
             Output::DataIn { id, offset_bytes, bytes, digest } => {
                 if self.setup_task == Some(id) {
-                    self.setup.data_in(offset_bytes, &std::mem::take(&mut self.unchecked));
+                    self.setup.data_in(offset_bytes, &std::mem::take(&mut self.setup_data));
                 } else if let Some(entry) = self.table.active(id) {
                     entry.moved_bytes = entry.moved_bytes.saturating_add(bytes);
                     entry.progressed(now);
@@ -572,15 +572,15 @@ impl StorageSession {
                 self.session.handle(ToMachine::Connection(CID, message));
                 while let Some(output) = self.session.poll() {
                     if let FromMachine::ToConnection(_, message) = output {
-                        self.answers.push_back(Input::Session(message));
+                        self.pending_inputs.push_back(Input::Session(message));
                     }
                 }
             }
             Output::Completed { id, result } => self.completed(now, id, result),
             Output::Managed { id, result, .. } => self.managed(id, &result),
             // All events ask for a logout, or announce the end.
-            Output::Event(_) if self.state != SessionPhase::LoggedOut => {
-                self.set_state(SessionPhase::Draining);
+            Output::Event(_) if self.phase != SessionPhase::LoggedOut => {
+                self.set_phase(SessionPhase::Draining);
             }
             Output::Close(reason) => self.close(reason),
             Output::Event(_)
@@ -618,13 +618,13 @@ impl StorageSession {
         if fits {
             self.check_unit(now);
         } else {
-            self.set_state(SessionPhase::Draining);
+            self.set_phase(SessionPhase::Draining);
         }
     }
 
     /// Begins to check the unit. No command is passed on meanwhile.
     fn check_unit(&mut self, now: Time) {
-        self.set_state(SessionPhase::Checking);
+        self.set_phase(SessionPhase::Checking);
         self.setup = Setup::new();
         if self.setup_task.is_none() {
             self.send_setup(now);
@@ -647,12 +647,12 @@ impl StorageSession {
             immediate: false,
         };
         let command = StreamingCommand { command, data_out_bytes: 0, prefix_digest: None };
-        self.answers.push_back(Input::Stream(Box::new(command)));
+        self.pending_inputs.push_back(Input::Stream(Box::new(command)));
     }
 
     fn setup_completed(&mut self, now: Time, result: Result<CommandResult, RequestFailure>) {
         (self.setup_task, self.setup_until) = (None, None);
-        if self.state != SessionPhase::Checking {
+        if self.phase != SessionPhase::Checking {
             return;
         }
         match self.setup.completed(result) {
@@ -661,12 +661,12 @@ impl StorageSession {
                 if self.unit.is_same(&designators, &capacity) =>
             {
                 match self.reset {
-                    UnitReset::Never => self.set_state(SessionPhase::Up),
+                    UnitReset::Never => self.set_phase(SessionPhase::Up),
                     _ => self.send_reset(),
                 }
             }
             SetupProgress::Known(..) | SetupProgress::Failed => {
-                self.set_state(SessionPhase::Draining);
+                self.set_phase(SessionPhase::Draining);
             }
         }
     }
@@ -721,7 +721,7 @@ impl StorageSession {
             Ok(ManagementResponse::FUNCTION_COMPLETE | ManagementResponse::TASK_DOES_NOT_EXIST)
         );
         if !is_answer && !self.is_closed() {
-            self.answers.push_back(Input::PeerClosed);
+            self.pending_inputs.push_back(Input::PeerClosed);
         }
         self.open_aborts = self.open_aborts.saturating_sub(1);
         self.send_aborts();
@@ -732,7 +732,7 @@ impl StorageSession {
             CloseReason::Violation(_) => RelayFailure::Violated,
             _ => RelayFailure::Lost,
         };
-        self.set_state(SessionPhase::Closed);
+        self.set_phase(SessionPhase::Closed);
         for id in std::mem::take(&mut self.lost) {
             let entry = self.table.remove(id);
             if entry.is_some_and(|entry| entry.aborted_at.is_none()) {

@@ -181,7 +181,7 @@ impl OwnerShare {
         until > 0 && until > self.shares.now()
     }
 
-    /// Counts a command; `None` if there is no room for it. Several may have been judged since one
+    /// Counts a command; `None` if there is no room for it. Several may have been checked since one
     /// has begun.
     pub(super) fn begin(&self) -> Option<SharedCommand> {
         if !self.has_room() {

@@ -78,16 +78,16 @@ impl StorageSocket {
 
     fn handle(&mut self, now: Time, input: StorageInput, out: &mut Outbox) {
         self.session.handle(now, input);
-        self.follow_all(out);
+        self.handle_outputs(out);
     }
 
-    fn follow_all(&mut self, out: &mut Outbox) {
+    fn handle_outputs(&mut self, out: &mut Outbox) {
         while let Some(output) = self.session.poll() {
-            self.follow(output, out);
+            self.handle_output(output, out);
         }
     }
 
-    fn follow(&mut self, output: StorageOutput, out: &mut Outbox) {
+    fn handle_output(&mut self, output: StorageOutput, out: &mut Outbox) {
         match output {
             StorageOutput::Send(pdu) => out.push(pdu),
             StorageOutput::SendData { initiator_task_tag, data, digest } => {
@@ -179,7 +179,7 @@ impl ConnectionHandler for StorageSocket {
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
         let mut worked = !std::mem::replace(&mut self.is_started, true);
-        self.follow_all(out); // the Login Request
+        self.handle_outputs(out); // the Login Request
         while let Poll::Ready(input) = self.link.poll_request(context) {
             self.handle(now, input, out);
             worked = true;

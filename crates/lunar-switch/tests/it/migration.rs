@@ -44,7 +44,7 @@ struct TestRecord {
 
 impl MigrationRecord for TestRecord {
     fn commit(&self) -> RecordOutcome {
-        if self.steps.one_in(6) || !self.steps.take() {
+        if self.steps.one_in(6) || !self.steps.take_step() {
             return RecordOutcome::Busy;
         }
         if self.fail_one_in > 0 && self.steps.one_in(self.fail_one_in) {
@@ -59,7 +59,7 @@ impl MigrationRecord for TestRecord {
     }
 
     fn revert(&self) -> io::Result<()> {
-        if self.steps.one_in(2) || !self.steps.take() {
+        if self.steps.one_in(2) || !self.steps.take_step() {
             return Err(io::ErrorKind::StorageFull.into());
         }
         *self.is_moved.lock().unwrap() = false;
@@ -96,7 +96,7 @@ impl Rig {
             let buffer = lunar_block::BufferPool::default().take(3 * EXTENT as usize * BLOCK);
             disk.read(BlockRange::new(0, 3 * EXTENT), buffer).await.unwrap()
         });
-        rig.model.lock().unwrap().begin_with(&crate::storage::versions_of(&first));
+        rig.model.lock().unwrap().set_versions(&crate::storage::versions_of(&first));
         rig
     }
 
@@ -210,7 +210,7 @@ impl Rig {
                 let at = (steps.next() % 2) as usize;
                 *self.storages[at].faults.lock().unwrap() = fault;
                 if plan.loses_power && steps.one_in(12) {
-                    self.model.lock().unwrap().storage_lost();
+                    self.model.lock().unwrap().lose_unflushed();
                     self.storages[at].cut_power();
                 }
             }
@@ -312,9 +312,9 @@ fn crashes_leave_one_good_copy() {
             let mut model = rig.model.lock().unwrap();
             if steps.one_in(2) {
                 rig.storages.iter().for_each(|storage| storage.cut_power());
-                model.crashed_with_power_cut();
+                model.crash_with_power_cut();
             } else {
-                model.crashed();
+                model.crash();
             }
             drop(model);
             let is_moved = *rig.is_moved.lock().unwrap();

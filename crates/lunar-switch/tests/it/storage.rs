@@ -74,7 +74,7 @@ impl Steps {
     }
 
     /// Takes a step. Returns false if the switch has crashed: the step has no effect.
-    pub fn take(&self) -> bool {
+    pub fn take_step(&self) -> bool {
         if self.taken.fetch_add(1, SeqCst) == self.crash_at {
             self.crash_now();
         }
@@ -230,7 +230,7 @@ impl Storage {
         if faults.fail_one_in > 0 && steps.one_in(faults.fail_one_in) {
             return Err(self.failed("it has failed"));
         }
-        match steps.take() {
+        match steps.take_step() {
             true => Ok(()),
             false => std::future::pending().await,
         }

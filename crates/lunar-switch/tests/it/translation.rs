@@ -37,7 +37,11 @@ fn order_of(unit: u64) -> ExtentOrder {
 }
 
 /// The storage and the block of each block of a virtual disk, enumerated one by one.
-fn by_counting(storages: &[Device], extents: &[DeviceExtent], unit: u64) -> Vec<(usize, u64)> {
+fn blocks_by_counting(
+    storages: &[Device],
+    extents: &[DeviceExtent],
+    unit: u64,
+) -> Vec<(usize, u64)> {
     let of = |extent: &DeviceExtent, block: u64| {
         let same = |storage: &Device| Arc::ptr_eq(storage, &extent.device);
         (storages.iter().position(same).unwrap(), extent.blocks.lba + block)
@@ -87,17 +91,17 @@ proptest! {
         run(async move {
             let (storages, extents) = extents_of(&lengths);
             let disk = VirtualDisk::new("virtual", &extents, order_of(unit)).unwrap();
-            let want = by_counting(&storages, &extents, unit);
-            assert_eq!(disk.geometry().block_count, want.len() as u64);
-            let lba = lba % want.len() as u64;
-            let range = BlockRange::new(lba, count % (want.len() as u64 - lba) + 1);
+            let expected = blocks_by_counting(&storages, &extents, unit);
+            assert_eq!(disk.geometry().block_count, expected.len() as u64);
+            let lba = lba % expected.len() as u64;
+            let range = BlockRange::new(lba, count % (expected.len() as u64 - lba) + 1);
             let data: Vec<u8> =
                 (0..range.count).flat_map(|at| vec![at as u8 + 1; BLOCK as usize]).collect();
             disk.write(range, data.clone().into(), false).await.unwrap();
 
             let mut models = [vec![0u8; 256], vec![0u8; 256]];
             for at in 0..range.count {
-                let (storage, block) = want[(lba + at) as usize];
+                let (storage, block) = expected[(lba + at) as usize];
                 models[storage][block as usize] = at as u8 + 1;
             }
             for (storage, model) in storages.iter().zip(&models) {
@@ -111,7 +115,7 @@ proptest! {
                 let storage = storages.iter().position(same).unwrap();
                 parts.extend((part.lba..part.lba + part.count).map(|block| (storage, block)));
             }
-            let mut blocks = want[lba as usize..][..range.count as usize].to_vec();
+            let mut blocks = expected[lba as usize..][..range.count as usize].to_vec();
             parts.sort_unstable();
             blocks.sort_unstable();
             assert_eq!(parts, blocks);

@@ -71,7 +71,7 @@ impl Moving {
     }
 
     /// The storages are well again, and the record is free: the extent moves.
-    async fn ends(self) {
+    async fn finish_move(self) {
         for storage in &self.rig.storages {
             *storage.faults.lock().unwrap() = Faults::default();
         }
@@ -118,7 +118,7 @@ fn slow_changes_do_not_stop_others_at_the_end() {
         assert_eq!(phase, MigrationPhase::Copying);
         assert!(last_failure.contains("changes of hosts take longer than 2 s"), "{last_failure}");
         writers.shutdown().await;
-        moving.ends().await;
+        moving.finish_move().await;
     });
 }
 
@@ -143,7 +143,7 @@ fn an_extent_with_slow_changes_moves() {
         moving.record.is_released.store(true, SeqCst);
         moving.until(|progress| progress.phase == MigrationPhase::Moved).await;
         writers.shutdown().await;
-        moving.ends().await;
+        moving.finish_move().await;
     });
 }
 
@@ -159,7 +159,7 @@ fn attempts_to_end_are_rare() {
         let (share, worst) = moving.late_share(LAST, Duration::from_secs(300)).await;
         assert!(moving.record.is_wanted.load(SeqCst));
         assert!(share < 0.1 && worst < Duration::from_secs(2), "{share}, {worst:?}");
-        moving.ends().await;
+        moving.finish_move().await;
     });
 }
 
@@ -178,7 +178,7 @@ fn a_destination_that_is_always_late_is_left_alone() {
         moving.until(|progress| progress.phase == MigrationPhase::Paused).await;
         let failure = moving.migration.progress().last_failure;
         assert!(failure.contains("has held up changes for more than 5 of 10 s"), "{failure}");
-        moving.ends().await;
+        moving.finish_move().await;
     });
 }
 
@@ -199,7 +199,7 @@ fn a_change_waits_shortly_for_the_copy_of_its_region() {
         assert_eq!(progress.missing_bytes, EXTENT * BLOCK as u64, "no region is copied");
         // The copy was in vain: the destination gets the change with the next one.
         let disk = Arc::clone(&moving.disk);
-        moving.ends().await;
+        moving.finish_move().await;
         let buffer = lunar_block::BufferPool::default().take(BLOCK);
         let data = disk.read(BlockRange::new(EXTENT, 1), buffer).await.unwrap();
         assert_eq!(data[..], bytes_of(&[1 << 40])[..]);
@@ -217,6 +217,6 @@ fn a_region_that_is_changed_all_the_time_moves() {
         let (share, worst) = moving.late_share(EXTENT, Duration::from_secs(30)).await;
         assert!(share < 0.2 && worst < Duration::from_secs(2), "{share}, {worst:?}");
         assert_eq!(moving.migration.progress().missing_bytes, 0);
-        moving.ends().await;
+        moving.finish_move().await;
     });
 }

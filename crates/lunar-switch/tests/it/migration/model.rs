@@ -56,7 +56,7 @@ impl Model {
         Self { blocks, last_version: 1000, is_suspect: false, losses: 0, has_seen_loss: false }
     }
 
-    pub fn begin_with(&mut self, versions: &[u64]) {
+    pub fn set_versions(&mut self, versions: &[u64]) {
         for (block, version) in self.blocks.iter_mut().zip(versions) {
             block.possible = vec![*version];
             block.durable = vec![*version];
@@ -68,7 +68,7 @@ impl Model {
     }
 
     /// Reserves blocks for one host; returns false if another host uses one of them.
-    fn take(&mut self, range: BlockRange) -> bool {
+    fn try_reserve(&mut self, range: BlockRange) -> bool {
         let is_free = self.blocks_of(range).iter().all(|block| !block.is_busy);
         if is_free {
             self.blocks_of(range).iter_mut().for_each(|block| block.is_busy = true);
@@ -86,7 +86,7 @@ impl Model {
         (first..first + count).collect()
     }
 
-    fn change_begins(&mut self, range: BlockRange, versions: &[u64]) {
+    fn begin_change(&mut self, range: BlockRange, versions: &[u64]) {
         for (block, version) in self.blocks_of(range).iter_mut().zip(versions) {
             block.possible.push(*version);
             block.durable.push(*version);
@@ -97,26 +97,26 @@ impl Model {
 
     /// Ends concurrent changes of `range` that began when there were `losses` losses. A later loss
     /// may have affected them, even if a flush reported it before they were acknowledged.
-    fn changes_end(&mut self, range: BlockRange, losses: u64, all: &[EndedChange]) {
+    fn end_changes(&mut self, range: BlockRange, losses: u64, all: &[EndedChange]) {
         let now = self.losses;
         if all.iter().any(|one| one.losses != losses) {
-            self.storage_lost(); // for the flushes that begin from now on
+            self.lose_unflushed(); // for the flushes that begin from now on
         }
         for lba in range.lba..range.lba + range.count {
             let covers = |one: &BlockRange| one.lba <= lba && lba < one.lba + one.count;
-            let of: Vec<_> = all.iter().filter(|one| covers(&one.range)).collect();
+            let covering: Vec<_> = all.iter().filter(|one| covers(&one.range)).collect();
             let block = &mut self.blocks[lba as usize];
-            block.pending -= of.len();
-            if !of.iter().any(|one| one.is_good) {
+            block.pending -= covering.len();
+            if !covering.iter().any(|one| one.is_good) {
                 continue;
             }
             // A change that has failed may have been executed last.
             let version = |one: &&EndedChange| one.versions[(lba - one.range.lba) as usize];
-            block.possible = of.iter().map(version).collect();
-            if of.iter().any(|one| one.losses != now) {
+            block.possible = covering.iter().map(version).collect();
+            if covering.iter().any(|one| one.losses != now) {
                 // A flush may have reported the loss already.
                 block.possible.extend(block.durable.clone());
-            } else if of.iter().all(|one| one.is_durable && one.is_good) {
+            } else if covering.iter().all(|one| one.is_durable && one.is_good) {
                 block.durable.clone_from(&block.possible);
             }
         }
@@ -145,19 +145,19 @@ impl Model {
         self.has_seen_loss |= seen;
     }
 
-    /// A storage is about to lose writes that were not flushed.
-    pub fn storage_lost(&mut self) {
+    /// A storage loses writes that were not flushed.
+    pub fn lose_unflushed(&mut self) {
         self.is_suspect = true;
         self.losses += 1;
     }
 
     /// Returns the number of losses, and the changes of each block if all of them have ended.
-    fn flush_begins(&self) -> (u64, Vec<Option<u64>>) {
+    fn begin_flush(&self) -> (u64, Vec<Option<u64>>) {
         let ended = |block: &ModelBlock| (block.pending == 0).then_some(block.changes);
         (self.losses, self.blocks.iter().map(ended).collect())
     }
 
-    fn flush_ends(&mut self, (losses, changes): &(u64, Vec<Option<u64>>), good: bool) {
+    fn end_flush(&mut self, (losses, changes): &(u64, Vec<Option<u64>>), good: bool) {
         if !good {
             // A loss is reported, or may have been: each block may have an earlier version.
             if self.is_suspect {
@@ -181,13 +181,13 @@ impl Model {
         }
     }
 
-    /// The switch has crashed; the storages have all that they acknowledged.
-    pub fn crashed(&mut self) {
+    /// Crashes the switch; the storages have all that they acknowledged.
+    pub fn crash(&mut self) {
         self.after_crash();
     }
 
-    /// The switch has crashed, and the storages have lost what was not flushed.
-    pub fn crashed_with_power_cut(&mut self) {
+    /// Crashes the switch; the storages lose what was not flushed.
+    pub fn crash_with_power_cut(&mut self) {
         for block in &mut self.blocks {
             let durable = block.durable.clone();
             block.possible.extend(durable);
@@ -277,7 +277,7 @@ impl Host {
         let blocks = self.model.lock().unwrap().blocks.len() as u64;
         let lba = self.steps.next() % blocks;
         let range = BlockRange::new(lba, (1 + self.steps.next() % 24).min(blocks - lba));
-        if !self.model.lock().unwrap().take(range) {
+        if !self.model.lock().unwrap().try_reserve(range) {
             return;
         }
         match self.steps.next() % 8 {
@@ -289,10 +289,10 @@ impl Host {
     }
 
     async fn flush(&self) {
-        let changes = self.model.lock().unwrap().flush_begins();
+        let changes = self.model.lock().unwrap().begin_flush();
         let flushed = self.disk.flush().await;
         if !self.steps.has_crashed() {
-            self.model.lock().unwrap().flush_ends(&changes, flushed.is_ok());
+            self.model.lock().unwrap().end_flush(&changes, flushed.is_ok());
         }
     }
 
@@ -319,7 +319,7 @@ impl Host {
             let mut model = self.model.lock().unwrap();
             let versions =
                 if is_clear { vec![0; count as usize] } else { model.new_versions(count) };
-            model.change_begins(part, &versions);
+            model.begin_change(part, &versions);
             changes.push((part, versions, self.is_durable(), is_clear));
         }
         let each = changes.into_iter().map(|(range, versions, is_durable, is_clear)| async move {
@@ -331,7 +331,7 @@ impl Host {
             EndedChange { range, versions, is_durable, is_good: done.is_ok(), losses }
         });
         let ended = futures_util::future::join_all(each).await;
-        self.model.lock().unwrap().changes_end(range, losses, &ended);
+        self.model.lock().unwrap().end_changes(range, losses, &ended);
         self.read(range).await;
         self.read(range).await;
     }
@@ -374,7 +374,7 @@ impl Host {
         let (losses, new) = {
             let mut model = self.model.lock().unwrap();
             let new = model.new_versions(range.count);
-            model.change_begins(range, &new);
+            model.begin_change(range, &new);
             (model.losses, new)
         };
         let both = [bytes_of(&old), bytes_of(&new)].concat();
@@ -393,7 +393,7 @@ impl Host {
             losses: model.losses,
         };
         let ended = [ended];
-        model.changes_end(range, losses, &ended);
+        model.end_changes(range, losses, &ended);
         if let Ok(Some(_)) = done {
             model.forget(range, &ended[0].versions);
         }

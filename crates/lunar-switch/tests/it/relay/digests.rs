@@ -29,7 +29,7 @@ struct PieceDamage {
 }
 
 impl PieceDamage {
-    fn pass(&self, piece: RelayedPiece) -> RelayedPiece {
+    fn forward(&self, piece: RelayedPiece) -> RelayedPiece {
         if piece.data.is_empty() || self.pieces_before.fetch_sub(1, SeqCst) != 0 {
             return piece;
         }
@@ -80,7 +80,7 @@ impl ConnectionRelay for DamagingRelay {
         prefix: RelayedPiece,
         is_durable: bool,
     ) -> Option<Box<dyn PartWriter>> {
-        let writer = self.0.write(part, self.1.pass(prefix), is_durable)?;
+        let writer = self.0.write(part, self.1.forward(prefix), is_durable)?;
         Some(Box::new(DamagingWriter(writer, Arc::clone(&self.1))))
     }
 
@@ -95,7 +95,7 @@ impl PartReader for DamagingReader {
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<RelayedPiece>, RelayFailure>> {
         let next = self.0.poll_next(context);
-        next.map_ok(|piece| piece.map(|piece| self.1.pass(piece)))
+        next.map_ok(|piece| piece.map(|piece| self.1.forward(piece)))
     }
 }
 
@@ -105,7 +105,7 @@ impl PartWriter for DamagingWriter {
     }
 
     fn give(&mut self, offset_bytes: u32, piece: RelayedPiece) {
-        self.0.give(offset_bytes, self.1.pass(piece));
+        self.0.give(offset_bytes, self.1.forward(piece));
     }
 
     fn ended(&mut self) -> BoxFuture<'static, ()> {

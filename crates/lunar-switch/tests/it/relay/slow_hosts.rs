@@ -1,4 +1,4 @@
-//! Hosts that do not take the data of their relayed READs: others go on.
+//! Hosts that do not take the data of their relayed READs: others continue.
 
 use super::{BLOCK, BLOCKS, LINEAR, NAME, Rig, TestCommand};
 use crate::memory;

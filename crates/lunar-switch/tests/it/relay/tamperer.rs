@@ -38,7 +38,7 @@ impl Tamperer {
             for host in listener.incoming().map_while(Result::ok) {
                 let Ok(target) = TcpStream::connect(storage) else { return };
                 let is_first = of_connections.connections.fetch_add(1, SeqCst) == 0;
-                pass((host, target), digests, is_first, &of_connections);
+                forward((host, target), digests, is_first, &of_connections);
             }
         });
         Self { address, shared }
@@ -56,7 +56,7 @@ impl Tamperer {
     }
 }
 
-fn pass(
+fn forward(
     (host, target): (TcpStream, TcpStream),
     digests: bool,
     is_first: bool,
