@@ -282,26 +282,27 @@ impl Difference {
             };
             self.setting(&object, new.key, old, new, effect);
         }
-        for (was, is) in pair_luns(&old.luns, &new.luns) {
-            match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
-                (Some(was), Some(is)) => {
-                    let shown = (context.known)(Some(was), is);
+        for (old_index, new_index) in pair_luns(&old.luns, &new.luns) {
+            match (old_index.map(|index| &old.luns[index]), new_index.map(|index| &new.luns[index]))
+            {
+                (Some(old_lun), Some(new_lun)) => {
+                    let shown = (context.known)(Some(old_lun), new_lun);
                     let loses_contents = match shown.same {
-                        true => matches!(was.unit.device, DeviceUrl::Memory { .. }),
-                        false => context.loses_contents(&was.unit),
+                        true => matches!(old_lun.unit.device, DeviceUrl::Memory { .. }),
+                        false => context.loses_contents(&old_lun.unit),
                     };
-                    let object = ChangedObject { loses_contents, ..object.lun(is, &new.luns) };
-                    self.lun(&object, was, is, shown);
+                    let object = ChangedObject { loses_contents, ..object.lun(new_lun, &new.luns) };
+                    self.lun(&object, old_lun, new_lun, shown);
                 }
-                (None, Some(is)) => {
-                    let object = object.lun(is, &new.luns);
-                    self.whole_lun(ChangeKind::Add, &object, is);
-                    self.describe_moved_disk(&object, is, (context.known)(None, is));
+                (None, Some(new_lun)) => {
+                    let object = object.lun(new_lun, &new.luns);
+                    self.whole_lun(ChangeKind::Add, &object, new_lun);
+                    self.describe_moved_disk(&object, new_lun, (context.known)(None, new_lun));
                 }
-                (Some(was), None) => {
-                    let loses_contents = context.loses_contents(&was.unit);
-                    let object = ChangedObject { loses_contents, ..object.lun(was, &old.luns) };
-                    self.whole_lun(ChangeKind::Remove, &object, was);
+                (Some(old_lun), None) => {
+                    let loses_contents = context.loses_contents(&old_lun.unit);
+                    let object = ChangedObject { loses_contents, ..object.lun(old_lun, &old.luns) };
+                    self.whole_lun(ChangeKind::Remove, &object, old_lun);
                 }
                 (None, None) => {}
             }
@@ -309,8 +310,8 @@ impl Difference {
     }
 
     fn lun(&mut self, object: &ChangedObject, old: &LunConfig, new: &LunConfig, shown: ShownUnit) {
-        let (was, is) = (size_of(&old.unit), size_of(&new.unit));
-        let resize = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
+        let (old_size, new_size) = (size_of(&old.unit), size_of(&new.unit));
+        let resize = if new_size < old_size { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
         let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
         let disks =
             old.unit.options.virtual_disk.as_ref().zip(new.unit.options.virtual_disk.as_ref());
@@ -351,12 +352,12 @@ impl Difference {
 
     /// Describes a disk that another LUN has shown so far.
     fn describe_moved_disk(&mut self, object: &ChangedObject, lun: &LunConfig, shown: ShownUnit) {
-        let (Some(was), device) = (shown.size_bytes, &lun.unit.device) else { return };
+        let (Some(old_size), device) = (shown.size_bytes, &lun.unit.device) else { return };
         if shown.reopens {
             self.reopened(object, lun, "has changed settings");
         }
-        let Some(is) = size_of(&lun.unit).filter(|is| *is != was) else { return };
-        let effect = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
+        let Some(new_size) = size_of(&lun.unit).filter(|size| *size != old_size) else { return };
+        let effect = if new_size < old_size { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
         let text = |bytes| Value::Size(bytes).toml();
         let note = effect.note();
         self.changes.push(ConfigChange {
@@ -366,10 +367,14 @@ impl Difference {
             target: object.target.clone(),
             lun: object.lun,
             key: Some("size".to_owned()),
-            from: Some(was.into()),
-            to: Some(is.into()),
+            from: Some(old_size.into()),
+            to: Some(new_size.into()),
             effect,
-            line: format!("~ {object}size of {device}: {} -> {} ({note})", text(was), text(is)),
+            line: format!(
+                "~ {object}size of {device}: {} -> {} ({note})",
+                text(old_size),
+                text(new_size)
+            ),
         });
     }
 
@@ -519,24 +524,32 @@ fn size_of(unit: &UnitConfig) -> Option<u64> {
 /// their order, then the removed ones.
 pub fn pair_luns(old: &[LunConfig], new: &[LunConfig]) -> Vec<(Option<usize>, Option<usize>)> {
     let mut partner: Vec<Option<usize>> = vec![None; new.len()];
-    let mut free: Vec<bool> = vec![true; old.len()];
+    let mut is_free: Vec<bool> = vec![true; old.len()];
     for same_device in [true, false] {
-        for (is, lun) in new.iter().enumerate() {
-            if partner[is].is_some() {
+        for (new_index, lun) in new.iter().enumerate() {
+            if partner[new_index].is_some() {
                 continue;
             }
             let fits = |other: &LunConfig| {
                 other.id == lun.id && (!same_device || other.unit.device == lun.unit.device)
             };
-            let found = old.iter().enumerate().find(|(was, other)| free[*was] && fits(other));
-            if let Some((was, _)) = found {
-                free[was] = false;
-                partner[is] = Some(was);
+            let found = old
+                .iter()
+                .enumerate()
+                .find(|(old_index, other)| is_free[*old_index] && fits(other));
+            if let Some((old_index, _)) = found {
+                is_free[old_index] = false;
+                partner[new_index] = Some(old_index);
             }
         }
     }
-    let kept = partner.into_iter().enumerate().map(|(is, was)| (was, Some(is)));
-    let gone = free.iter().enumerate().filter(|(_, free)| **free).map(|(was, _)| (Some(was), None));
+    let kept =
+        partner.into_iter().enumerate().map(|(new_index, old_index)| (old_index, Some(new_index)));
+    let gone = is_free
+        .iter()
+        .enumerate()
+        .filter(|(_, is_free)| **is_free)
+        .map(|(old_index, _)| (Some(old_index), None));
     kept.chain(gone).collect()
 }
 
@@ -565,11 +578,11 @@ mod tests {
     }
 
     fn lines(old: &str, new: &str) -> Vec<(String, ChangeEffect)> {
-        let same = |was: Option<&LunConfig>, is: &LunConfig| {
+        let same = |old: Option<&LunConfig>, new: &LunConfig| {
             let memory = |lun: &LunConfig| matches!(lun.unit.device, DeviceUrl::Memory { .. });
             let same =
-                |was: &LunConfig| memory(was) && memory(is) || was.unit.device == is.unit.device;
-            ShownUnit { same: was.is_some_and(same), ..ShownUnit::default() }
+                |old: &LunConfig| memory(old) && memory(new) || old.unit.device == new.unit.device;
+            ShownUnit { same: old.is_some_and(same), ..ShownUnit::default() }
         };
         let difference = Difference::between(&read(old), &read(new), &same);
         let text = serde_json::to_string(&difference).unwrap();

@@ -120,7 +120,7 @@ impl ReceivedBody {
         &self.bytes
     }
 
-    /// Frees the bytes. The charge goes on for the values that were made of them.
+    /// Frees the bytes. The charge continues for the values that were made of them.
     pub(super) fn into_charge(self) -> MemoryCharge {
         self.charge
     }

@@ -29,7 +29,7 @@ impl BoundApi {
         state: Option<&Path>,
     ) -> Result<Option<Self>, Failure> {
         let address = match &options.listen {
-            ApiListen::Nowhere => return Ok(None),
+            ApiListen::Disabled => return Ok(None),
             ApiListen::At(address) => address.clone(),
             ApiListen::Default => return Ok(bind_default(is_daemon, state)),
         };

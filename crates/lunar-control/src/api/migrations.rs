@@ -167,7 +167,7 @@ async fn migrate(
     Ok(Json(begun.await??))
 }
 
-/// Gives the move of an extent of a LUN up; the extent stays where it is
+/// Cancels the move of an extent of a LUN; the extent stays where it is
 #[utoipa::path(delete, path = "/targets/{target}/luns/{lun}/migration", tag = "luns",
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),

@@ -54,7 +54,7 @@ fn resources() -> OpenApiRouter<ApiState> {
         .merge(changes::routes())
         .merge(limits::routes())
         .merge(configuration::routes());
-    OpenApiRouter::with_openapi(openapi::frame()).nest(PREFIX, all)
+    OpenApiRouter::with_openapi(openapi::base_document()).nest(PREFIX, all)
 }
 
 /// The description of every route, as it is served at `/api/v1/openapi.json`.

@@ -36,8 +36,8 @@ const PROBLEMS: [(StatusCode, &str); 11] = [
     ),
 ];
 
-/// The parts of the document besides the routes.
-pub(super) fn frame() -> OpenApi {
+/// The document without routes: its title, version and license.
+pub(super) fn base_document() -> OpenApi {
     let license = LicenseBuilder::new().name("Apache-2.0").build();
     let info = InfoBuilder::new()
         .title("Lunar")

@@ -70,7 +70,7 @@ pub fn find_described(text: &str, file: &Path) -> Result<DescribedApi, Failure> 
     let whole = |path: &PathBuf| base.join(path);
     let listen = keys.api.listen.as_deref().map(ApiListen::parse);
     let address = match listen.and_then(Result::ok).unwrap_or_default() {
-        ApiListen::Nowhere => {
+        ApiListen::Disabled => {
             let what = format!("{} disables the API of its server", file.display());
             return Err(Failure::new(what).hint(
                 "remove `listen = \"none\"` from [api] and restart the server, or send it SIGHUP \
@@ -89,7 +89,7 @@ pub fn find_described(text: &str, file: &Path) -> Result<DescribedApi, Failure> 
             let state = keys.state.as_ref().map(whole);
             let shared = match &state {
                 Some(_) => Vec::new(),
-                None => directories_beside(&keys, base),
+                None => device_state_directories(&keys, base),
             };
             trusted.extend(state);
             find::find_in(&SearchPaths { trusted, shared, sockets: Vec::new() })?
@@ -103,8 +103,8 @@ pub fn find_described(text: &str, file: &Path) -> Result<DescribedApi, Failure> 
     })
 }
 
-/// The state directories beside the files of the LUNs.
-fn directories_beside(keys: &ApiKeys, base: &Path) -> Vec<PathBuf> {
+/// The state directories next to the files of the LUNs.
+fn device_state_directories(keys: &ApiKeys, base: &Path) -> Vec<PathBuf> {
     let luns = keys.target.iter().flat_map(|target| &target.lun);
     let devices = luns.filter_map(|lun| DeviceUrl::parse(lun.device.as_deref()?).ok());
     let files = devices.filter_map(|device| device.path().map(|path| base.join(path)));

@@ -152,8 +152,8 @@ fn look_at(path: PathBuf, owners: Option<[u32; 2]>, found: &mut FoundSockets) {
     }
 }
 
-fn state_directories(beside: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(beside) else { return Vec::new() };
+fn state_directories(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let paths = entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path());
     paths
         .filter(|path| path.extension().is_some_and(|extension| extension == STATE_EXTENSION))

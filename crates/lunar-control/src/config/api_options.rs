@@ -11,7 +11,7 @@ pub enum ApiListen {
     #[default]
     Default,
     /// No API.
-    Nowhere,
+    Disabled,
     /// At this address.
     At(Address),
 }
@@ -22,7 +22,7 @@ impl ApiListen {
     /// # Errors
     /// Returns a text that says what is wrong and which forms are valid.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text == "none" { Ok(Self::Nowhere) } else { Address::parse(text).map(Self::At) }
+        if text == "none" { Ok(Self::Disabled) } else { Address::parse(text).map(Self::At) }
     }
 }
 

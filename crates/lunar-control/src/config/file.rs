@@ -129,35 +129,39 @@ impl<'d, 't> TableReader<'d, 't> {
     }
 
     /// Reads a string.
-    pub fn string(&mut self, key: &'static str, to: &mut Problems<'_>) -> Option<Located<String>> {
+    pub fn string(
+        &mut self,
+        key: &'static str,
+        problems: &mut Problems<'_>,
+    ) -> Option<Located<String>> {
         let value = self.get(key)?;
-        string_of(value, key, to)
+        string_of(value, key, problems)
     }
 
     /// Reads a string that must be present.
     pub fn required(
         &mut self,
         key: &'static str,
-        to: &mut Problems<'_>,
+        problems: &mut Problems<'_>,
     ) -> Option<Located<String>> {
         if !self.has(key) {
             self.known.insert(key);
-            to.add(
+            problems.add(
                 &self.span,
                 format!("{} has no `{key}`", self.name),
                 Some(format!("add a line {key} = \"…\"")),
             );
         }
-        self.string(key, to)
+        self.string(key, problems)
     }
 
     /// Reads true or false.
-    pub fn boolean(&mut self, key: &'static str, to: &mut Problems<'_>) -> Option<bool> {
+    pub fn boolean(&mut self, key: &'static str, problems: &mut Problems<'_>) -> Option<bool> {
         let value = self.get(key)?;
         match value.get_ref() {
             DeValue::Boolean(is) => Some(*is),
             other => {
-                mismatch(key, "true or false", other, &value.span(), to);
+                mismatch(key, "true or false", other, &value.span(), problems);
                 None
             }
         }
@@ -168,11 +172,11 @@ impl<'d, 't> TableReader<'d, 't> {
         &mut self,
         key: &'static str,
         range: std::ops::RangeInclusive<u64>,
-        to: &mut Problems<'_>,
+        problems: &mut Problems<'_>,
     ) -> Option<Located<u64>> {
         let value = self.get(key)?;
         let DeValue::Integer(integer) = value.get_ref() else {
-            mismatch(key, "a whole number", value.get_ref(), &value.span(), to);
+            mismatch(key, "a whole number", value.get_ref(), &value.span(), problems);
             return None;
         };
         let read = u64::from_str_radix(integer.as_str(), integer.radix());
@@ -182,7 +186,7 @@ impl<'d, 't> TableReader<'d, 't> {
             }
             _ => {
                 let (low, high) = (range.start(), range.end());
-                to.add(
+                problems.add(
                     &value.span(),
                     format!("`{key}` is {integer}"),
                     Some(format!("the allowed range is {low} to {high}")),
@@ -197,11 +201,11 @@ impl<'d, 't> TableReader<'d, 't> {
         &mut self,
         key: &'static str,
         range: std::ops::RangeInclusive<u64>,
-        to: &mut Problems<'_>,
+        problems: &mut Problems<'_>,
     ) -> Option<Located<u64>> {
         let value = self.get(key)?;
         let DeValue::String(text) = value.get_ref() else {
-            return self.integer(key, range, to);
+            return self.integer(key, range, problems);
         };
         let hint = match crate::units::parse_size(text) {
             Ok(bytes) if range.contains(&bytes) => {
@@ -210,7 +214,7 @@ impl<'d, 't> TableReader<'d, 't> {
             Ok(_) => format!("the allowed range is {} to {} bytes", range.start(), range.end()),
             Err(why) => why,
         };
-        to.add(&value.span(), format!("`{key}` is {text:?}"), Some(hint));
+        problems.add(&value.span(), format!("`{key}` is {text:?}"), Some(hint));
         None
     }
 
@@ -218,10 +222,10 @@ impl<'d, 't> TableReader<'d, 't> {
     pub fn strings(
         &mut self,
         key: &'static str,
-        to: &mut Problems<'_>,
+        problems: &mut Problems<'_>,
     ) -> Option<Vec<Located<String>>> {
-        let strings = self.strings_or_empty(key, to)?;
-        self.refuse_empty(key, to);
+        let strings = self.strings_or_empty(key, problems)?;
+        self.refuse_empty(key, problems);
         Some(strings)
     }
 
@@ -229,23 +233,29 @@ impl<'d, 't> TableReader<'d, 't> {
     pub fn strings_or_empty(
         &mut self,
         key: &'static str,
-        to: &mut Problems<'_>,
+        problems: &mut Problems<'_>,
     ) -> Option<Vec<Located<String>>> {
         let value = self.get(key)?;
         let DeValue::Array(items) = value.get_ref() else {
-            mismatch(key, "a list of strings, like [\"…\"]", value.get_ref(), &value.span(), to);
+            mismatch(
+                key,
+                "a list of strings, like [\"…\"]",
+                value.get_ref(),
+                &value.span(),
+                problems,
+            );
             return None;
         };
-        Some(items.iter().filter_map(|item| string_of(item, key, to)).collect())
+        Some(items.iter().filter_map(|item| string_of(item, key, problems)).collect())
     }
 
     /// Reports a problem if the list `key` is present and empty, because an empty list could mean
     /// no initiator or all.
-    pub fn refuse_empty(&mut self, key: &'static str, to: &mut Problems<'_>) {
+    pub fn refuse_empty(&mut self, key: &'static str, problems: &mut Problems<'_>) {
         let Some(value) = self.get(key) else { return };
         if matches!(value.get_ref(), DeValue::Array(items) if items.is_empty()) {
             let hint = "list at least one value, or omit the key".to_owned();
-            to.add(&value.span(), format!("`{key}` is empty"), Some(hint));
+            problems.add(&value.span(), format!("`{key}` is empty"), Some(hint));
         }
     }
 
@@ -253,20 +263,24 @@ impl<'d, 't> TableReader<'d, 't> {
     pub fn table(
         &mut self,
         key: &'static str,
-        to: &mut Problems<'_>,
+        problems: &mut Problems<'_>,
     ) -> Option<TableReader<'d, 't>> {
         let value = self.get(key)?;
         match value.get_ref() {
             DeValue::Table(table) => Some(TableReader::new(table, value.span(), self.path_of(key))),
             other => {
-                mismatch(key, "a table", other, &value.span(), to);
+                mismatch(key, "a table", other, &value.span(), problems);
                 None
             }
         }
     }
 
     /// Reads an array of tables: `[[key]]`.
-    pub fn tables(&mut self, key: &'static str, to: &mut Problems<'_>) -> Vec<TableReader<'d, 't>> {
+    pub fn tables(
+        &mut self,
+        key: &'static str,
+        problems: &mut Problems<'_>,
+    ) -> Vec<TableReader<'d, 't>> {
         let items = self.items(key);
         let mut tables = Vec::with_capacity(items.len());
         for item in items {
@@ -274,7 +288,7 @@ impl<'d, 't> TableReader<'d, 't> {
                 DeValue::Table(table) => {
                     tables.push(TableReader::new(table, item.span(), self.path_of(key)));
                 }
-                other => mismatch(key, "tables: [[…]]", other, &item.span(), to),
+                other => mismatch(key, "tables: [[…]]", other, &item.span(), problems),
             }
         }
         tables
@@ -293,7 +307,7 @@ impl<'d, 't> TableReader<'d, 't> {
     }
 
     /// Reports unknown keys. `later` are keys that later versions will have.
-    pub fn finish(&self, later: &[&str], to: &mut Problems<'_>) {
+    pub fn finish(&self, later: &[&str], problems: &mut Problems<'_>) {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
             if self.known.contains(name) {
@@ -309,7 +323,7 @@ impl<'d, 't> TableReader<'d, 't> {
                     .map_or_else(String::new, |table| format!("it belongs in {table}; "));
                 format!("{table}known keys here: {}", known.join(", "))
             };
-            to.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
+            problems.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
         }
     }
 
@@ -329,12 +343,12 @@ pub const TOP_TABLE_NAME: &str = "the file";
 pub fn string_of(
     value: &Spanned<DeValue<'_>>,
     key: &str,
-    to: &mut Problems<'_>,
+    problems: &mut Problems<'_>,
 ) -> Option<Located<String>> {
     match value.get_ref() {
         DeValue::String(text) => Some(Located { value: text.to_string(), span: value.span() }),
         other => {
-            mismatch(key, "a string in quotes", other, &value.span(), to);
+            mismatch(key, "a string in quotes", other, &value.span(), problems);
             None
         }
     }
@@ -346,7 +360,7 @@ pub fn mismatch(
     wanted: &str,
     got: &DeValue<'_>,
     span: &TextSpan,
-    to: &mut Problems<'_>,
+    problems: &mut Problems<'_>,
 ) {
     let got = match got {
         DeValue::String(_) => "a string",
@@ -357,7 +371,7 @@ pub fn mismatch(
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
     };
-    to.add(span, format!("`{key}` is {got}"), Some(format!("write {wanted}")));
+    problems.add(span, format!("`{key}` is {got}"), Some(format!("write {wanted}")));
 }
 
 /// The tables below the top, each with the keys that no other table has, for hints; those of
@@ -452,11 +466,11 @@ fn edit_distance(left: &str, right: &str) -> usize {
                 i + j
             } else {
                 let changed = rows[i - 1][j - 1] + usize::from(left[i - 1] != right[j - 1]);
-                let mut least = changed.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                let mut cost = changed.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
                 if i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1] {
-                    least = least.min(rows[i - 2][j - 2] + 1);
+                    cost = cost.min(rows[i - 2][j - 2] + 1);
                 }
-                least
+                cost
             };
         }
     }

@@ -62,13 +62,13 @@ fn mirror_table(
 fn refuse_shared_storage(
     extents: &[ExtentConfig],
     span: &TextSpan,
-    to: &mut Problems<'_>,
+    problems: &mut Problems<'_>,
 ) -> Option<()> {
     let names: Vec<&str> = extents.iter().map(|extent| &*extent.storage.name).collect();
     let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
     let Some((_, name)) = twice else { return Some(()) };
     let what = format!("two copies are on the storage {name}: both are lost with it");
-    to.add(span, what, Some("put each copy on a storage of its own".to_owned()));
+    problems.add(span, what, Some("put each copy on a storage of its own".to_owned()));
     None
 }
 

@@ -32,10 +32,10 @@ pub struct MirrorOptionKeys {
 impl MirrorOptionKeys {
     /// Reads the keys.
     pub fn read(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Self {
-        let to = &mut resolver.problems;
-        let degraded = table.boolean("degraded", to).unwrap_or(false);
-        let wait = table.integer("member_wait_seconds", MEMBER_WAIT_SECONDS, to);
-        let resync = table.string("resync_rate", to);
+        let problems = &mut resolver.problems;
+        let degraded = table.boolean("degraded", problems).unwrap_or(false);
+        let wait = table.integer("member_wait_seconds", MEMBER_WAIT_SECONDS, problems);
+        let resync = table.string("resync_rate", problems);
         let resync = resync.and_then(|text| {
             let rate = parse_rate(&text.value).and_then(|bytes| {
                 NonZeroU64::new(bytes).ok_or_else(|| "write a rate above 0".to_owned())
@@ -66,13 +66,13 @@ impl WrittenPool {
 
     /// Refuses pools as spare devices and removes them, so that no further problem is reported for
     /// them.
-    fn refuse_spare_pools(&mut self, to: &mut Problems<'_>) {
+    fn refuse_spare_pools(&mut self, problems: &mut Problems<'_>) {
         let spans = self.device_spans.split_off(self.config.members.len());
         let spares = std::mem::take(&mut self.config.spares);
         for (spare, span) in spares.into_iter().zip(spans) {
             if let DeviceUrl::Pool(_) = spare.device {
                 let what = format!("{} cannot be a spare device", spare.device);
-                to.add(&span, what, Some("use a file or a remote LUN".to_owned()));
+                problems.add(&span, what, Some("use a file or a remote LUN".to_owned()));
             } else {
                 self.config.spares.push(spare);
                 self.device_spans.push(span);
@@ -184,7 +184,7 @@ fn member(
 }
 
 /// Refuses a device that is a member twice, of one pool or of two.
-fn refuse_shared_members(pools: &[WrittenPool], to: &mut Problems<'_>) {
+fn refuse_shared_members(pools: &[WrittenPool], problems: &mut Problems<'_>) {
     let mut seen: Vec<(&PoolMemberConfig, Option<FileLocation>)> = Vec::new();
     for pool in pools {
         for (member, span) in pool.devices() {
@@ -194,7 +194,7 @@ fn refuse_shared_members(pools: &[WrittenPool], to: &mut Problems<'_>) {
             };
             if seen.iter().any(is_same) {
                 let what = format!("{} is a member twice", member.device);
-                to.add(span, what, Some("name each device once".to_owned()));
+                problems.add(span, what, Some("name each device once".to_owned()));
             }
             seen.push((member, location));
         }
@@ -202,7 +202,7 @@ fn refuse_shared_members(pools: &[WrittenPool], to: &mut Problems<'_>) {
 }
 
 /// Puts the pools that are members into the pools that they are members of.
-fn nest(written: Vec<WrittenPool>, to: &mut Problems<'_>) -> Vec<Arc<PoolConfig>> {
+fn nest(written: Vec<WrittenPool>, problems: &mut Problems<'_>) -> Vec<Arc<PoolConfig>> {
     let mut waiting = written;
     let mut done: BTreeMap<String, Arc<PoolConfig>> = BTreeMap::new();
     let mut order = Vec::new();
@@ -237,7 +237,7 @@ fn nest(written: Vec<WrittenPool>, to: &mut Problems<'_>) -> Vec<Arc<PoolConfig>
                 false => "add a [[pool]] with this name",
             };
             let what = format!("{} cannot be opened", member.device);
-            to.add(span, what, Some(hint.to_owned()));
+            problems.add(span, what, Some(hint.to_owned()));
         }
     }
     order.iter().filter_map(|name| done.get(name).cloned()).collect()
@@ -263,24 +263,24 @@ pub fn check_lun(
     at: &TextSpan,
     resolver: &mut Resolver<'_>,
 ) -> Option<Option<Arc<PoolConfig>>> {
-    let to = &mut resolver.problems;
+    let problems = &mut resolver.problems;
     if let Some(pool) = pool_with_member(&resolver.pools, device) {
         let what = format!("{device} is a member of the pool {}", pool.name);
         let hint = format!("serve pool:{}, or take the member out of the pool", pool.name);
-        to.add(at, what, Some(hint));
+        problems.add(at, what, Some(hint));
         return None;
     }
     let DeviceUrl::Pool(name) = device else { return Some(None) };
     for (key, why) in KEYS_REFUSED_ON_POOLS {
         if let Some(span) = table.span_of(key) {
             let what = format!("`{key}` is not allowed for a pool");
-            to.add(&span, what, Some(format!("omit `{key}`: {why}")));
+            problems.add(&span, what, Some(format!("omit `{key}`: {why}")));
         }
     }
     match find(&resolver.pools, name) {
         Ok(pool) => Some(Some(pool)),
         Err(hint) => {
-            to.add(at, format!("there is no pool {name}"), Some(hint));
+            problems.add(at, format!("there is no pool {name}"), Some(hint));
             None
         }
     }

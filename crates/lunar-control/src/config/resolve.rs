@@ -94,7 +94,7 @@ pub struct Resolver<'t> {
 }
 
 impl<'t> Resolver<'t> {
-    /// Starts with no secrets read.
+    /// Creates a resolver without any secrets.
     pub(super) fn new(base: PathBuf, problems: Problems<'t>, readable: Readable) -> Self {
         Self {
             base,
@@ -110,7 +110,7 @@ impl<'t> Resolver<'t> {
     }
 }
 
-/// The keys that tell the device of a LUN.
+/// The keys that name the device of a LUN.
 enum DeviceKeys {
     /// The text of `device`.
     Named(Option<Located<String>>),
@@ -134,8 +134,8 @@ impl Resolver<'_> {
     }
 
     fn top(&mut self, top: &mut TableReader<'_, '_>) -> Configuration {
-        let to = &mut self.problems;
-        let state = top.string("state", to);
+        let problems = &mut self.problems;
+        let state = top.string("state", problems);
         self.state = state.map(|state| self.path(&state.value));
         let portals = self.portals(top);
         let discovery_chap = top.table("discovery", &mut self.problems).and_then(|mut table| {
@@ -153,7 +153,7 @@ impl Resolver<'_> {
         };
         let data_path = self.data_path(top);
         let metrics = self.metrics(top);
-        let open_wide = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
+        let exposed_portal = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
         self.pools = pools::pools(top, self);
         virtual_lun::storages(top, self);
         let mut tables = top.tables("target", &mut self.problems);
@@ -163,10 +163,10 @@ impl Resolver<'_> {
             let hint = "add a [[target]] with a [[target.lun]]".to_owned();
             self.problems.add(&(0..0), "no target is configured", Some(hint));
         }
-        if let Some(portal) = open_wide {
+        if let Some(portal) = exposed_portal {
             self.check_access_restricted(&targets, &portal);
         }
-        self.unique(&targets);
+        self.check_unique(&targets);
         check_secrets_differ(self);
         top.finish(&[], &mut self.problems);
         let configuration = Configuration {
@@ -189,16 +189,17 @@ impl Resolver<'_> {
     }
 
     fn data_path(&mut self, top: &mut TableReader<'_, '_>) -> DataPath {
-        let mut is = DataPath { cores: 0, latency_mode: false, io_uring: true };
+        let mut data_path = DataPath { cores: 0, latency_mode: false, io_uring: true };
         if let Some(mut table) = top.table("data_path", &mut self.problems) {
             let cores = table.integer("cores", 0..=1024, &mut self.problems);
-            is.cores = cores.map_or(is.cores, |cores| cores.value as usize);
+            data_path.cores = cores.map_or(data_path.cores, |cores| cores.value as usize);
             let latency_mode = table.boolean("latency_mode", &mut self.problems);
-            is.latency_mode = latency_mode.unwrap_or(is.latency_mode);
-            is.io_uring = table.boolean("io_uring", &mut self.problems).unwrap_or(is.io_uring);
+            data_path.latency_mode = latency_mode.unwrap_or(data_path.latency_mode);
+            data_path.io_uring =
+                table.boolean("io_uring", &mut self.problems).unwrap_or(data_path.io_uring);
             table.finish(&[], &mut self.problems);
         }
-        is
+        data_path
     }
 
     fn metrics(&mut self, top: &mut TableReader<'_, '_>) -> Option<std::net::SocketAddr> {
@@ -301,8 +302,8 @@ impl Resolver<'_> {
         let initiator_limits = self.initiator_limits(table, "limit");
         let mut luns: Vec<LunConfig> = Vec::new();
         for mut lun in table.tables("lun", &mut self.problems) {
-            let of = name.as_ref().map_or("", |name| &*name.value);
-            let Some(read) = self.lun(&mut lun, of, &access) else { continue };
+            let target_name = name.as_ref().map_or("", |name| &*name.value);
+            let Some(read) = self.lun(&mut lun, target_name, &access) else { continue };
             self.check_distinct_luns(&access, &luns, &read, &lun.span);
             luns.push(read);
         }
@@ -402,10 +403,10 @@ impl Resolver<'_> {
         let direct = self.choice(table, "io", &[("buffered", false), ("direct", true)]);
         let sizes = self.block_sizes(table);
         let size = table.size("size", 512..=i64::MAX as u64, &mut self.problems);
-        let to = &mut self.problems;
-        let read_only = table.boolean("read_only", to).unwrap_or(false);
-        let removable = table.boolean("removable", to).unwrap_or(false);
-        let thin = table.boolean("thin", to).unwrap_or(true);
+        let problems = &mut self.problems;
+        let read_only = table.boolean("read_only", problems).unwrap_or(false);
+        let removable = table.boolean("removable", problems).unwrap_or(false);
+        let thin = table.boolean("thin", problems).unwrap_or(true);
         let thin_threshold_percent = self.thin_threshold(table, thin, device.text());
         let maintenance_bytes_per_second = self.maintenance_rate(table);
         let out_of_space = self.choice(
@@ -540,11 +541,11 @@ impl Resolver<'_> {
         size: Option<Located<u64>>,
         options: &DeviceOptions,
     ) -> Option<Located<DeviceUrl>> {
-        let to = &mut self.problems;
+        let problems = &mut self.problems;
         let mut device = match DeviceUrl::parse(&text.value) {
             Ok(device) => device,
             Err(failure) => {
-                to.add(&text.span, failure.what, failure.hint);
+                problems.add(&text.span, failure.what, failure.hint);
                 return None;
             }
         };
@@ -555,24 +556,24 @@ impl Resolver<'_> {
                 if size.is_none() && !path.exists() {
                     let hint = "use an existing file, or add size = \"10GiB\" to create it";
                     let what = format!("{} does not exist", path.display());
-                    to.add(&text.span, what, Some(missing_hint(path, hint)));
+                    problems.add(&text.span, what, Some(missing_hint(path, hint)));
                 }
             }
             DeviceUrl::Memory { size_bytes } => {
                 if !size_bytes.is_multiple_of(block) {
                     let hint = format!("the size must be a multiple of the block size, {block}");
-                    to.add(&text.span, format!("{:?}", text.value), Some(hint));
+                    problems.add(&text.span, format!("{:?}", text.value), Some(hint));
                 }
                 if let Some(size) = &size {
                     let hint =
                         "omit `size`: the size of a memory disk is part of mem:SIZE".to_owned();
-                    to.add(&size.span, "`size` is not allowed for a memory disk", Some(hint));
+                    problems.add(&size.span, "`size` is not allowed for a memory disk", Some(hint));
                 }
             }
             DeviceUrl::Iscsi(_) => {
                 if let Some(size) = &size {
                     let hint = "omit `size`: the target of the LUN determines it".to_owned();
-                    to.add(&size.span, "`size` is not allowed for a remote LUN", Some(hint));
+                    problems.add(&size.span, "`size` is not allowed for a remote LUN", Some(hint));
                 }
             }
             // No text names these.
@@ -580,7 +581,7 @@ impl Resolver<'_> {
             DeviceUrl::Pool(_) => {
                 if let Some(size) = &size {
                     let hint = "omit `size`: the members of the pool determine it".to_owned();
-                    to.add(&size.span, "`size` is not allowed for a pool", Some(hint));
+                    problems.add(&size.span, "`size` is not allowed for a pool", Some(hint));
                 }
             }
         }
@@ -588,7 +589,7 @@ impl Resolver<'_> {
             && !size.value.is_multiple_of(block)
         {
             let hint = format!("the size must be a multiple of the block size, {block}");
-            to.add(&size.span, format!("`size` is {} bytes", size.value), Some(hint));
+            problems.add(&size.span, format!("`size` is {} bytes", size.value), Some(hint));
         }
         Some(Located { value: device, span: text.span })
     }
@@ -607,7 +608,7 @@ impl Resolver<'_> {
     }
 
     /// Checks that each name stands for one target, and each UUID for one disk.
-    fn unique(&mut self, targets: &[(TargetConfig, TextSpan)]) {
+    fn check_unique(&mut self, targets: &[(TargetConfig, TextSpan)]) {
         let mut names = BTreeMap::new();
         let mut disks = Disks::default();
         for (target, span) in targets {

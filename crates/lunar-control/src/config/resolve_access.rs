@@ -56,9 +56,9 @@ impl Resolver<'_> {
             }
         }
         for Located { value: network, span } in &access.networks {
-            let alone = Access { networks: vec![*network], ..Access::default() };
+            let single = Access { networks: vec![*network], ..Access::default() };
             let target = Access { networks: target.networks.clone(), ..Access::default() };
-            if target.and(&alone).is_none() {
+            if target.and(&single).is_none() {
                 let what = format!(
                     "{network} may see this LUN but is not allowed to log in to the target"
                 );

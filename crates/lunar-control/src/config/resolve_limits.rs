@@ -18,9 +18,9 @@ pub const IOPS_MAX: u64 = 1_000_000_000;
 pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
     let rate = parse_rate(text)?;
     if rate < BYTES_PER_SECOND_MIN {
-        let least = BYTES_PER_SECOND_MIN * 8 / 1_000_000;
+        let megabits_min = BYTES_PER_SECOND_MIN * 8 / 1_000_000;
         return Err(format!(
-            "the minimum is {least}Mbit: with a lower limit, commands would time out at the \
+            "the minimum is {megabits_min}Mbit: with a lower limit, commands would time out at the \
              initiator"
         ));
     }
@@ -29,27 +29,27 @@ pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
 
 impl NamedLimits {
     /// Reads `[limits]`.
-    pub(super) fn read(table: &mut TableReader<'_, '_>, to: &mut Problems<'_>) -> Self {
+    pub(super) fn read(table: &mut TableReader<'_, '_>, problems: &mut Problems<'_>) -> Self {
         let mut limits = Self::default();
         for limit in NAMED_LIMITS {
             let value = match limit.unit {
-                Unit::Count => table.integer(limit.key, limit.range.clone(), to),
-                Unit::Bytes => table.size(limit.key, limit.range.clone(), to),
+                Unit::Count => table.integer(limit.key, limit.range.clone(), problems),
+                Unit::Bytes => table.size(limit.key, limit.range.clone(), problems),
             };
             let Some(value) = value else { continue };
             (limit.set)(&mut limits, value.value);
             if let Some((what, hint)) = limits.conflict(limit.key) {
-                to.add(&value.span, what, Some(hint));
+                problems.add(&value.span, what, Some(hint));
             }
         }
-        table.finish(&[], to);
+        table.finish(&[], problems);
         limits
     }
 }
 
 impl LunConfig {
     /// Sets the configured limits of the unit, effective at once; sessions are not interrupted.
-    pub fn put_limits(&self, unit: &DiskUnit) {
+    pub fn set_limits(&self, unit: &DiskUnit) {
         unit.set_limit(self.limit);
         unit.set_initiator_limits(self.initiator_limits.clone());
     }

@@ -70,24 +70,24 @@ impl RemoteLunKeys {
         resolver: &mut Resolver<'_>,
     ) -> Option<()> {
         self.check_chap(device, at, resolver)?;
-        let to = &mut resolver.problems;
+        let problems = &mut resolver.problems;
         let of_device =
             self.identity.as_ref().filter(|source| source.value == IdentitySource::Device);
         if let Some(identity) = of_device {
             if device.portal().is_none() {
                 let what = format!("{device} has no identity that can be passed on");
-                to.add(&identity.span, what, Some(NO_IDENTITY.to_owned()));
+                problems.add(&identity.span, what, Some(NO_IDENTITY.to_owned()));
             } else if table.has("uuid") {
                 let what = "`uuid` is an identity of its own, and `identity` is \"device\"";
                 let hint = "omit one of them".to_owned();
-                to.add(&identity.span, what, Some(hint));
+                problems.add(&identity.span, what, Some(hint));
             }
         }
         let Some(url) = device.portal() else { return Some(()) };
         for (key, why) in KEYS_OF_LOCAL_DEVICES {
             if let Some(span) = table.span_of(key) {
                 let what = format!("`{key}` is not allowed for a remote LUN");
-                to.add(&span, what, Some(format!("omit `{key}`: {why}")));
+                problems.add(&span, what, Some(format!("omit `{key}`: {why}")));
             }
         }
         resolver.remote_luns.push(Located { value: url.clone(), span: at.clone() });
@@ -210,16 +210,18 @@ fn server_of(url: &Url, portal: &Portal) -> UrlServer {
     if listen.port() != url.port {
         return UrlServer::Other;
     }
-    let (every, loopback) = (listen.ip().is_unspecified(), listen.ip().is_loopback());
+    let (is_wildcard, is_loopback) = (listen.ip().is_unspecified(), listen.ip().is_loopback());
     // Without the zone of a link-local address.
     let host = url.host.split('%').next().unwrap_or_default();
     let is_this = match host.parse::<IpAddr>() {
         Ok(address) => {
             let is_local = || address.is_loopback() || UdpSocket::bind((address, 0)).is_ok();
-            address == listen.ip() || (every && is_local())
+            address == listen.ip() || (is_wildcard && is_local())
         }
-        Err(_) if host.trim_end_matches('.').eq_ignore_ascii_case("localhost") => every || loopback,
-        Err(_) if loopback => false,
+        Err(_) if host.trim_end_matches('.').eq_ignore_ascii_case("localhost") => {
+            is_wildcard || is_loopback
+        }
+        Err(_) if is_loopback => false,
         Err(_) => return UrlServer::Unknown,
     };
     if is_this { UrlServer::This } else { UrlServer::Other }

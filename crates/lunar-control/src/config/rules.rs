@@ -80,8 +80,10 @@ pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 /// Returns a text that says which form is valid.
 pub fn check_advertised(text: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
-    if !text.chars().all(plain) || !text.rsplit(']').next().is_some_and(|end| end.contains(':')) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+    if !text.chars().all(is_allowed)
+        || !text.rsplit(']').next().is_some_and(|end| end.contains(':'))
+    {
         return Err("write HOST:PORT, IPv6 as [ADDRESS]:PORT".to_owned());
     }
     lunar_initiator::parse_portal(text).map(|_| ()).map_err(|error| error.hint)
@@ -108,12 +110,12 @@ pub fn check_portal_overlap<'p>(
     portal: &Portal,
 ) -> Option<String> {
     let address = portal.listen;
-    let meet = |other: &SocketAddr| {
-        let any = other.ip().is_unspecified() || address.ip().is_unspecified();
-        other.ip() == address.ip() || (any && other.is_ipv4() == address.is_ipv4())
+    let overlaps = |other: &SocketAddr| {
+        let is_wildcard = other.ip().is_unspecified() || address.ip().is_unspecified();
+        other.ip() == address.ip() || (is_wildcard && other.is_ipv4() == address.is_ipv4())
     };
     let same_port = |other: &&Portal| other.listen.port() == address.port() && address.port() != 0;
-    let other = others.find(|other| same_port(other) && meet(&other.listen))?.listen;
+    let other = others.find(|other| same_port(other) && overlaps(&other.listen))?.listen;
     Some(match other == address {
         true => format!("{address} is listed twice"),
         false => {

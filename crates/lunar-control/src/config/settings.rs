@@ -85,7 +85,7 @@ fn initiator_limits(limits: &[InitiatorLimit]) -> Vec<Value> {
 /// The keys of `[[target.lun]]`.
 pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
     let unit = &lun.unit;
-    let (is, usual) = (&unit.options, DeviceOptions::default());
+    let (options, defaults) = (&unit.options, DeviceOptions::default());
     let cache = |mode| {
         Value::text(match mode {
             CacheMode::WriteThrough => "write-through",
@@ -108,27 +108,27 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
             DeviceUrl::Virtual(_) => Setting::optional("device", None),
             device => Setting::new("device", Some(Value::device(device)), false),
         },
-        chap_setting("device_chap", &is.chap.iter().collect::<Vec<_>>()),
+        chap_setting("device_chap", &options.chap.iter().collect::<Vec<_>>()),
         Setting::with_default("identity", unit.identity, IdentitySource::Own, |source| {
             Value::text(source.name())
         }),
         // The extents of a virtual LUN determine its size.
         Setting {
-            default: is.size_bytes.is_none() || is.virtual_disk.is_some(),
-            ..Setting::optional("size", is.size_bytes.map(Value::Size))
+            default: options.size_bytes.is_none() || options.virtual_disk.is_some(),
+            ..Setting::optional("size", options.size_bytes.map(Value::Size))
         },
         Setting::with_default("cache", unit.cache, CacheMode::default(), cache),
-        Setting::with_default("io", is.direct, usual.direct, io),
-        Setting::with_default("block_size", is.block_bytes, usual.block_bytes, size),
+        Setting::with_default("io", options.direct, defaults.direct, io),
+        Setting::with_default("block_size", options.block_bytes, defaults.block_bytes, size),
         Setting::with_default(
             "physical_block_size",
-            is.physical_block_bytes,
-            usual.physical_block_bytes,
+            options.physical_block_bytes,
+            defaults.physical_block_bytes,
             size,
         ),
-        Setting::with_default("read_only", is.read_only, usual.read_only, Value::Flag),
+        Setting::with_default("read_only", options.read_only, defaults.read_only, Value::Flag),
         Setting::with_default("removable", unit.removable, false, Value::Flag),
-        Setting::with_default("thin", is.thin, usual.thin, Value::Flag),
+        Setting::with_default("thin", options.thin, defaults.thin, Value::Flag),
         Setting::optional("thin_threshold", threshold),
         Setting::with_default("out_of_space", unit.out_of_space, OutOfSpace::default(), hold),
         Setting::optional("maintenance_rate", unit.maintenance_bytes_per_second.map(Value::Rate)),
@@ -146,13 +146,13 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
 
 /// The keys of `[[pool]]`.
 pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
-    let usual = DeviceOptions::default();
+    let defaults = DeviceOptions::default();
     let devices = |list: &[PoolMemberConfig]| {
         Value::List(list.iter().map(|member| Value::device(&member.device)).collect())
     };
     let spares = (!pool.spares.is_empty()).then(|| devices(&pool.spares));
     // All members have the same options.
-    let is = pool.members.first().map_or(&usual, |member| &member.options);
+    let options = pool.members.first().map_or(&defaults, |member| &member.options);
     let chap =
         pool.members.iter().chain(&pool.spares).find_map(|member| member.options.chap.as_ref());
     let size = |bytes: u32| Value::Size(bytes.into());
@@ -165,12 +165,12 @@ pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
         Setting::new("members", Some(devices(&pool.members)), false),
         Setting::optional("spares", spares),
         chap_setting("device_chap", &chap.into_iter().collect::<Vec<_>>()),
-        Setting::with_default("io", is.direct, usual.direct, io),
-        Setting::with_default("block_size", is.block_bytes, usual.block_bytes, size),
+        Setting::with_default("io", options.direct, defaults.direct, io),
+        Setting::with_default("block_size", options.block_bytes, defaults.block_bytes, size),
         Setting::with_default(
             "physical_block_size",
-            is.physical_block_bytes,
-            usual.physical_block_bytes,
+            options.physical_block_bytes,
+            defaults.physical_block_bytes,
             size,
         ),
         Setting::with_default("degraded", pool.degraded, false, Value::Flag),
@@ -189,7 +189,7 @@ pub fn of_storage(storage: &StorageConfig) -> Vec<Setting> {
 
 /// The keys of `[[target]]`, without its LUNs.
 pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
-    let usual = default_offer();
+    let defaults = default_offer();
     let digests = |list: Vec<Digest>| {
         let names = list.iter().map(|digest| match digest {
             Digest::None => Value::text("none"),
@@ -212,16 +212,21 @@ pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
         Setting::with_default(
             "max_connections",
             offer.max_connections,
-            usual.max_connections,
+            defaults.max_connections,
             |count| Value::Number(count.into()),
         ),
         Setting::with_default(
             "header_digest",
             offer.header_digest.clone(),
-            usual.header_digest,
+            defaults.header_digest,
             digests,
         ),
-        Setting::with_default("data_digest", offer.data_digest.clone(), usual.data_digest, digests),
+        Setting::with_default(
+            "data_digest",
+            offer.data_digest.clone(),
+            defaults.data_digest,
+            digests,
+        ),
         Setting::optional("redirect", target.redirect.as_ref().map(Value::text)),
         Setting::list("limit", initiator_limits(&target.initiator_limits)),
     ]);
@@ -275,14 +280,14 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
 }
 
 /// The keys of `[api]`.
-pub fn of_api(is: &ApiOptions) -> Vec<Setting> {
+pub fn of_api(options: &ApiOptions) -> Vec<Setting> {
     let path = |path: &PathBuf| Value::path(path);
-    let listen = match &is.listen {
+    let listen = match &options.listen {
         ApiListen::Default => None,
-        ApiListen::Nowhere => Some(Value::text("none")),
+        ApiListen::Disabled => Some(Value::text("none")),
         ApiListen::At(address) => Some(Value::text(address.to_string())),
     };
-    let tls = is.tls.as_ref().map(|files| {
+    let tls = options.tls.as_ref().map(|files| {
         Value::Table(vec![
             ("certificate_file", path(&files.certificate)),
             ("key_file", path(&files.key)),
@@ -290,7 +295,7 @@ pub fn of_api(is: &ApiOptions) -> Vec<Setting> {
     });
     vec![
         Setting::optional("listen", listen),
-        Setting::optional("token_file", is.token_file.as_ref().map(path)),
+        Setting::optional("token_file", options.token_file.as_ref().map(path)),
         Setting::optional("tls", tls),
     ]
 }
@@ -372,8 +377,8 @@ mod tests {
             allow_short_secrets: false,
         };
         let whole = std::path::absolute("secret").unwrap();
-        let usual = format!("{{ user = \"u\", secret_file = \"{}\" }}", whole.display());
-        assert_eq!(chap_value(&chap).toml(), usual);
+        let expected = format!("{{ user = \"u\", secret_file = \"{}\" }}", whole.display());
+        assert_eq!(chap_value(&chap).toml(), expected);
         chap.requirement.algorithms.reverse();
         let toml = chap_value(&chap).toml();
         assert!(toml.contains("[\"md5\", \"sha-1\", \"sha-256\", \"sha3-256\"]"), "{toml}");

@@ -219,7 +219,7 @@ pub struct StorageTable {
 }
 
 impl StorageTable {
-    /// Starts with no storage read.
+    /// Creates an empty table.
     pub fn new(uses: MovedExtentsUse) -> Self {
         let (list, reached, used) = Default::default();
         Self { list, reached, moved: (MovedExtents::default(), uses), used }
@@ -395,11 +395,11 @@ fn stripe(
         None => STRIPE_UNIT_BYTES.into(),
     };
     let (extents, spans) = extents?;
-    let (to, length) = (&mut resolver.problems, extents[0].length_bytes);
+    let (problems, length) = (&mut resolver.problems, extents[0].length_bytes);
     if !unit_bytes.is_multiple_of(BLOCK_BYTES_MIN) {
         let what = format!("`unit` is {unit_bytes} bytes");
         let hint = format!("write a multiple of {BLOCK_BYTES_MIN}");
-        to.add(&table.span_of("unit")?, what, Some(hint));
+        problems.add(&table.span_of("unit")?, what, Some(hint));
         return None;
     }
     let hint = format!(
@@ -412,7 +412,7 @@ fn stripe(
             true => "the length of the extents is no whole number of stripe units",
             false => "the extents of the stripe have different lengths",
         };
-        to.add(&table.span_of("over")?, what, Some(hint));
+        problems.add(&table.span_of("over")?, what, Some(hint));
         return None;
     }
     let stripe_unit_bytes = NonZeroU64::new(unit_bytes);
@@ -514,19 +514,20 @@ fn check_extent(
     lun: &str,
     resolver: &mut Resolver<'_>,
 ) -> Option<()> {
-    let (storages, to) = (&mut resolver.storages, &mut resolver.problems);
+    let (storages, problems) = (&mut resolver.storages, &mut resolver.problems);
     let name = &extent.storage.name;
     let reached = storages.reached.get(name);
-    let checked = reached.map(|of| blocks_of(*of, extent.start_bytes, extent.length_bytes));
+    let checked =
+        reached.map(|storage| blocks_of(*storage, extent.start_bytes, extent.length_bytes));
     if let Some(Err(error)) = checked {
-        let hint = reached.map(|of| {
+        let hint = reached.map(|storage| {
             format!(
                 "the storage {name} has {} bytes in blocks of {}",
-                of.size_bytes(),
-                of.block_bytes
+                storage.size_bytes(),
+                storage.block_bytes
             )
         });
-        to.add(at, format!("the storage {name}: {error}"), hint);
+        problems.add(at, format!("the storage {name}: {error}"), hint);
     }
     if let Some(other) = storages.used.iter().find(|other| other.extent.overlaps(extent)) {
         let (start, end) = (other.extent.start_bytes, other.extent.end_bytes());
@@ -540,7 +541,7 @@ fn check_extent(
             bytes_text(start),
             bytes_text(end)
         );
-        to.add(at, what, Some(hint));
+        problems.add(at, what, Some(hint));
         return None;
     }
     storages.used.push(UsedExtent { extent: extent.clone(), lun: lun.to_owned() });
@@ -568,12 +569,12 @@ impl VirtualLunKeys {
         table: &TableReader<'_, '_>,
         name: String,
         options: DeviceOptions,
-        to: &mut Problems<'_>,
+        problems: &mut Problems<'_>,
     ) -> (DeviceUrl, DeviceOptions) {
         for (key, why) in REFUSED_KEYS {
             if let Some(span) = table.span_of(key) {
                 let what = format!("`{key}` is not allowed for a virtual LUN");
-                to.add(&span, what, Some(format!("omit `{key}`: {why}")));
+                problems.add(&span, what, Some(format!("omit `{key}`: {why}")));
             }
         }
         let usual = DeviceOptions::default();

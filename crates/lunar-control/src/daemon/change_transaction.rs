@@ -178,12 +178,12 @@ impl<'d> ChangeTransaction<'d> {
         &mut self,
         plan: &Plan,
         shrink: Shrink,
-        which: fn(u64, u64) -> bool,
+        is_selected: fn(u64, u64) -> bool,
     ) -> Result<(), Failure> {
         for (slot, bytes) in &plan.resizes {
             let Some(entry) = &mut self.slots[*slot] else { continue };
             let before = entry.size_bytes();
-            if which(before, *bytes) {
+            if is_selected(before, *bytes) {
                 // A resize that fails may still have changed the size.
                 self.resized.push((*slot, before));
                 entry.resize(*bytes, shrink)?;
@@ -353,22 +353,24 @@ impl<'d> ChangeTransaction<'d> {
     /// keep their new sizes.
     fn restored_running(&self, resized: &[(usize, u64)]) -> Configuration {
         let mut running = self.running.clone();
-        for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
-            for (lun, shown) in target.luns.iter_mut().zip(shown) {
-                if let Some((_, is)) = resized.iter().find(|(slot, _)| *shown == Some(*slot)) {
-                    force_size(&mut lun.unit, *is);
+        for (target, slots) in running.targets.iter_mut().zip(&self.before.0) {
+            for (lun, slot) in target.luns.iter_mut().zip(slots) {
+                if let Some((_, size_bytes)) =
+                    resized.iter().find(|(resized_slot, _)| *slot == Some(*resized_slot))
+                {
+                    force_size(&mut lun.unit, *size_bytes);
                 }
             }
         }
-        for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
-            let mut shown = shown.iter();
-            let there = |slot: Option<usize>| slot.is_some_and(|slot| self.slots[slot].is_some());
+        for (target, slots) in running.targets.iter_mut().zip(&self.before.0) {
+            let mut slots = slots.iter();
+            let is_open = |slot: Option<usize>| slot.is_some_and(|slot| self.slots[slot].is_some());
             let waits = |lun: &LunConfig| {
                 self.unavailable.iter().any(|(device, _)| *device == lun.unit.device)
             };
             target.luns.retain(|lun| {
-                let shown = shown.next().copied().flatten();
-                there(shown) || is_unavailable(lun, shown) || waits(lun)
+                let slot = slots.next().copied().flatten();
+                is_open(slot) || is_unavailable(lun, slot) || waits(lun)
             });
         }
         running

@@ -1,6 +1,6 @@
 //! Limits of LUNs and initiators, changed while they are in use.
 
-use super::{Applied, ChangeOptions, Daemon, LunSelector, find, which};
+use super::{Applied, ChangeOptions, Daemon, LunSelector, find, lun_index};
 use crate::Failure;
 use crate::config::model::{Configuration, LunConfig};
 use lunar_target::{InitiatorLimit, Limit};
@@ -74,7 +74,7 @@ impl Daemon {
         set: &dyn Fn(&mut LunConfig),
     ) -> Result<(), Failure> {
         let luns = &find(wanted, at.target)?.luns;
-        let index = which(luns, at)?;
+        let index = lun_index(luns, at)?;
         let target = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
         if let Some(target) = target {
             self.each_of_unit(wanted, (target, index), set);

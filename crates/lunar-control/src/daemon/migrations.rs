@@ -2,7 +2,7 @@
 
 mod job;
 
-use super::{ConfigOrigin, Daemon, LunSelector, OpenUnit, find, which};
+use super::{ConfigOrigin, Daemon, LunSelector, OpenUnit, find, lun_index};
 use crate::Failure;
 use crate::config::load_to_serve;
 use crate::config::model::{Configuration, LunConfig};
@@ -117,10 +117,10 @@ impl Migrations {
         wanted: &Configuration,
     ) -> Result<(), Failure> {
         for job in self.running() {
-            let (is, will_be) = (find_virtual(running, &job.lun), find_virtual(wanted, &job.lun));
+            let (current, next) = (find_virtual(running, &job.lun), find_virtual(wanted, &job.lun));
             let unit = |lun: Option<&LunConfig>| lun.map(|lun| lun.unit.clone());
             let to = &job.to.storage;
-            if unit(is) != unit(will_be) || !wanted.storages.contains(to) {
+            if unit(current) != unit(next) || !wanted.storages.contains(to) {
                 let what = format!("LUN {} of {} cannot be changed now", job.id, job.target);
                 return Err(Failure::conflict(format!("{what}: {} is being moved", job.from))
                     .hint(format!("wait for its end, or cancel it: {}", job.cancel_command())));
@@ -176,7 +176,7 @@ fn with_extent(
     disk
 }
 
-/// The configuration as its file has it, if it has former locations of extents that were moved.
+/// Returns the configuration of the file, if it has former locations of extents that were moved.
 pub(super) fn written(
     configuration: &Configuration,
     origin: &ConfigOrigin,
@@ -231,7 +231,7 @@ impl Daemon {
         Ok(job)
     }
 
-    /// Gives the move of an extent of a LUN up.
+    /// Cancels the move of an extent of a LUN.
     ///
     /// # Errors
     /// Fails if none runs, or its end has begun.
@@ -284,15 +284,16 @@ impl Daemon {
     fn resumed_job(&self, lun: &MovedLun) -> Result<MigrationJob, Failure> {
         let running = self.running();
         let pending = lun.pending.as_ref().ok_or_else(Failure::stopping)?;
-        let lost = |what: &str| Failure::new(format!("the configuration has no such {what}"));
-        let to = pending.to.on(&running.storages).ok_or_else(|| lost("storage"))?;
+        let not_found = |what: &str| Failure::new(format!("the configuration has no such {what}"));
+        let to = pending.to.on(&running.storages).ok_or_else(|| not_found("storage"))?;
         let mut targets = running.targets.iter();
         let target = targets.find(|target| {
-            let is_it = |one: &&LunConfig| one.unit.device == DeviceUrl::Virtual(lun.name.clone());
-            target.luns.iter().any(|lun| is_it(&lun))
+            let is_lun_of_disk =
+                |one: &&LunConfig| one.unit.device == DeviceUrl::Virtual(lun.name.clone());
+            target.luns.iter().any(|lun| is_lun_of_disk(&lun))
         });
-        let target = target.ok_or_else(|| lost("LUN"))?;
-        let found = find_virtual(&running, &lun.name).ok_or_else(|| lost("LUN"))?;
+        let target = target.ok_or_else(|| not_found("LUN"))?;
+        let found = find_virtual(&running, &lun.name).ok_or_else(|| not_found("LUN"))?;
         let request = MigrationRequest {
             extent: Some(pending.extent),
             storage: to.storage.name.clone(),
@@ -307,7 +308,7 @@ impl Daemon {
     fn virtual_lun(&self, at: &LunSelector<'_>) -> Result<(LunConfig, String, String), Failure> {
         let mut running = self.running();
         let target = find(&mut running, at.target)?;
-        let lun = &target.luns[which(&target.luns, at)?];
+        let lun = &target.luns[lun_index(&target.luns, at)?];
         match &lun.unit.device {
             DeviceUrl::Virtual(name) => Ok((lun.clone(), target.name.clone(), name.clone())),
             device => {
@@ -422,8 +423,8 @@ impl Daemon {
         opener.open_migration(device, job.extent, &job.to, options, REMOTE_OPEN_TIME_MAX)
     }
 
-    /// Records that an extent has reached its destination, and tells the configuration, if no
-    /// change is running. `None`: one is running.
+    /// Records that an extent has reached its destination, and changes the
+    /// configuration. Returns `None` while another change is running.
     fn commit_migration(&self, job: &MigrationJob) -> Option<io::Result<()>> {
         let mut entries = self.entries.try_lock().ok()?;
         if self.is_stopping() {
@@ -468,12 +469,12 @@ mod tests {
     /// Goal: the configured rate holds for a LUN in use only, a rate that was asked for always.
     #[test]
     fn rates() {
-        let of = |rate, configured| {
+        let rates_of = |rate, configured| {
             let options = options_at(rate, configured);
             let rates = [options.busy_bytes_per_second_max, options.bytes_per_second_max];
             rates.map(|rate| rate.map(NonZeroU64::get))
         };
-        assert_eq!(of(None, 7), [Some(7), None]);
-        assert_eq!(of(Some(9), 7), [Some(9), Some(9)]);
+        assert_eq!(rates_of(None, 7), [Some(7), None]);
+        assert_eq!(rates_of(Some(9), 7), [Some(9), Some(9)]);
     }
 }

@@ -31,7 +31,7 @@ use change_transaction::{ArrivedLun, ChangeTransaction, Reverted};
 use lunar_target::{DiskUnit, RelayFactory, Server, ServerOptions};
 use plan::{Layout, Plan, unavailable_luns};
 use remote_opening::open_remotes;
-use selection::{find, which};
+use selection::{find, lun_index};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -260,8 +260,8 @@ impl OpenedConfig {
         let unit = |index: usize| entries.get(index).map(|entry| Arc::clone(&entry.unit));
         let catalogue = catalogue(&configuration, &layout, &unit);
         let mut running = configuration.clone();
-        tell_sizes(&mut running, &layout, &unit);
-        put_limits(&running, &layout, &unit);
+        record_sizes(&mut running, &layout, &unit);
+        set_limits(&running, &layout, &unit);
         let server = Server::start(ServerOptions {
             portals: configuration.portals.clone(),
             targets: catalogue.targets.iter().map(|target| (**target).clone()).collect(),
@@ -439,7 +439,7 @@ impl Daemon {
     ) -> Result<Applied, Failure> {
         self.change(&ChangeOptions::default(), by, |mut wanted| {
             let luns = &mut find(&mut wanted, at.target)?.luns;
-            let index = which(luns, at)?;
+            let index = lun_index(luns, at)?;
             luns.remove(index);
             Ok(wanted)
         })
@@ -460,7 +460,7 @@ impl Daemon {
         let options = ChangeOptions { shrink, ..ChangeOptions::default() };
         self.change(&options, by, |mut wanted| {
             let target = find(&mut wanted, at.target)?;
-            let index = which(&target.luns, at)?;
+            let index = lun_index(&target.luns, at)?;
             self.refuse_waiting(&target.name, &target.luns[index])?;
             let block_bytes = target.luns[index].unit.options.block_bytes;
             config::rules::check_size(bytes, block_bytes).map_err(|why| {
@@ -510,12 +510,12 @@ impl Daemon {
         let entries = self.begin_change()?;
         let mut running = self.running();
         let target = find(&mut running, at.target)?;
-        let (name, index) = (target.name.clone(), which(&target.luns, at)?);
+        let (name, index) = (target.name.clone(), lun_index(&target.luns, at)?);
         self.refuse_waiting(&name, &target.luns[index])?;
         let index = self.served_indexes(target)[index];
         let catalogue = self.server.catalogue();
-        let shown = catalogue.targets.iter().find(|target| target.name == name);
-        let lun = index.and_then(|index| shown?.luns.get(index));
+        let served = catalogue.targets.iter().find(|target| target.name == name);
+        let lun = index.and_then(|index| served?.luns.get(index));
         let Some(unit) = lun.and_then(|lun| DiskUnit::of(&lun.unit)) else {
             return Err(Failure::not_found(format!("{name} has no LUN {}", at.id)));
         };
@@ -605,8 +605,8 @@ impl Daemon {
             }
         };
         let mut running = served;
-        tell_sizes(&mut running, &layout, &|slot| work.unit(slot));
-        put_limits(&running, &layout, &|slot| work.unit(slot));
+        record_sizes(&mut running, &layout, &|slot| work.unit(slot));
+        set_limits(&running, &layout, &|slot| work.unit(slot));
         let mut applied = Applied {
             difference,
             made: true,
@@ -655,15 +655,15 @@ impl Daemon {
     ) {
         let catalogue = self.server.catalogue();
         let served: Vec<_> = wanted.targets.iter().map(|t| self.served_indexes(t)).collect();
-        let shown = |(target, lun): (usize, usize)| {
+        let unit_of = |(target, lun): (usize, usize)| {
             let served = served.get(target)?.get(lun).copied().flatten()?;
             let unit = &catalogue.targets.get(target)?.luns.get(served)?.unit;
             Some(Arc::clone(unit))
         };
-        let unit = shown(at);
+        let unit = unit_of(at);
         for (target, config) in wanted.targets.iter_mut().enumerate() {
             for (lun, config) in config.luns.iter_mut().enumerate() {
-                let is_same = match (&unit, shown((target, lun))) {
+                let is_same = match (&unit, unit_of((target, lun))) {
                     (Some(unit), Some(other)) => Arc::ptr_eq(unit, &other),
                     // A LUN that waits is the only one of its unit.
                     _ => (target, lun) == at,
@@ -705,17 +705,17 @@ fn without_restart(wanted: &Configuration, running: &Configuration) -> Configura
 }
 
 /// Writes the actual size of each unit into the configuration, where a size was given.
-fn tell_sizes(
+fn record_sizes(
     running: &mut Configuration,
     layout: &Layout,
     unit: &dyn Fn(usize) -> Option<Arc<DiskUnit>>,
 ) {
-    for (target, shown) in running.targets.iter_mut().zip(&layout.0) {
-        for (lun, shown) in target.luns.iter_mut().zip(shown) {
+    for (target, slots) in running.targets.iter_mut().zip(&layout.0) {
+        for (lun, slot) in target.luns.iter_mut().zip(slots) {
             if lun.unit.options.pool.is_some() {
                 lun.unit.options.size_bytes = None;
             }
-            if let Some(unit) = shown.and_then(unit) {
+            if let Some(unit) = slot.and_then(unit) {
                 set_size(&mut lun.unit, unit.options().device.geometry().size_bytes());
             }
         }
@@ -723,25 +723,25 @@ fn tell_sizes(
 }
 
 /// Sets the limits of each unit; sessions are not interrupted.
-fn put_limits(
+fn set_limits(
     running: &Configuration,
     layout: &Layout,
     unit: &dyn Fn(usize) -> Option<Arc<DiskUnit>>,
 ) {
-    for (target, shown) in running.targets.iter().zip(&layout.0) {
-        for (lun, shown) in target.luns.iter().zip(shown) {
-            if let Some(unit) = shown.and_then(unit) {
-                lun.put_limits(&unit);
+    for (target, slots) in running.targets.iter().zip(&layout.0) {
+        for (lun, slot) in target.luns.iter().zip(slots) {
+            if let Some(unit) = slot.and_then(unit) {
+                lun.set_limits(&unit);
             }
         }
     }
 }
 
 /// Writes the actual size of each file into the configuration, even if no size was given.
-fn tell_all_sizes(known: &mut Configuration, layout: &Layout, entries: &[OpenUnit]) {
-    for (target, shown) in known.targets.iter_mut().zip(&layout.0) {
-        for (lun, shown) in target.luns.iter_mut().zip(shown) {
-            if let Some(entry) = shown.and_then(|index| entries.get(index))
+fn record_all_sizes(known: &mut Configuration, layout: &Layout, entries: &[OpenUnit]) {
+    for (target, slots) in known.targets.iter_mut().zip(&layout.0) {
+        for (lun, slot) in target.luns.iter_mut().zip(slots) {
+            if let Some(entry) = slot.and_then(|index| entries.get(index))
                 && entry.file.is_some()
             {
                 lun.unit.options.size_bytes = Some(entry.size_bytes());
@@ -759,7 +759,7 @@ fn difference(
     plan: &Plan,
 ) -> Difference {
     let mut known = running.clone();
-    tell_all_sizes(&mut known, layout, entries);
+    record_all_sizes(&mut known, layout, entries);
     Difference::between(&known, wanted, &|_, lun| plan.shown(entries, wanted, lun))
 }
 

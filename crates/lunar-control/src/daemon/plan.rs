@@ -30,18 +30,18 @@ impl Layout {
         let targets = running.targets.iter().zip(&catalogue.targets);
         let target = |(target, served): (&TargetConfig, &Arc<TargetOptions>)| {
             let mut served = served.luns.iter();
-            let mut shown = |lun: &LunConfig| match waiting.contains(&target.name, lun) {
+            let mut slot_of = |lun: &LunConfig| match waiting.contains(&target.name, lun) {
                 true => None,
                 false => served.next().and_then(|lun| index(&lun.unit)),
             };
-            target.luns.iter().map(&mut shown).collect()
+            target.luns.iter().map(&mut slot_of).collect()
         };
         Self(targets.map(target).collect())
     }
 
     /// Whether any LUN shows the unit.
     pub(super) fn shows(&self, unit: usize) -> bool {
-        self.0.iter().flatten().any(|shown| *shown == Some(unit))
+        self.0.iter().flatten().any(|slot| *slot == Some(unit))
     }
 }
 
@@ -69,8 +69,8 @@ pub(super) fn unavailable_luns<'c>(
 }
 
 /// Whether a LUN with the unit `shown` waits for its storage.
-pub(super) fn is_unavailable(lun: &LunConfig, shown: Option<usize>) -> bool {
-    shown.is_none() && lun.unit.may_be_unavailable()
+pub(super) fn is_unavailable(lun: &LunConfig, slot: Option<usize>) -> bool {
+    slot.is_none() && lun.unit.may_be_unavailable()
 }
 
 /// A unit of the new configuration.
@@ -132,19 +132,19 @@ impl Plan {
         for target in &new.targets {
             let was = running.targets.iter().zip(&layout.0);
             let was = was.into_iter().find(|(was, _)| was.name.eq_ignore_ascii_case(&target.name));
-            let (old_luns, shown) = match was {
-                Some((target, shown)) => (&target.luns[..], &shown[..]),
+            let (old_luns, old_slots) = match was {
+                Some((target, slots)) => (&target.luns[..], &slots[..]),
                 None => (&[][..], &[][..]),
             };
             let mut before = vec![PreviousUnit::default(); target.luns.len()];
-            for (was, is) in pair_luns(old_luns, &target.luns) {
-                if let (Some(was), Some(is)) = (was, is) {
-                    let (old, new) = (&old_luns[was].unit, &target.luns[is].unit);
+            for (old_index, new_index) in pair_luns(old_luns, &target.luns) {
+                if let (Some(old_index), Some(new_index)) = (old_index, new_index) {
+                    let (old, new) = (&old_luns[old_index].unit, &target.luns[new_index].unit);
                     let keeps_unit =
                         keeps_names && old.device == new.device && old.uuid == new.uuid;
-                    let open = shown.get(was).copied().flatten();
-                    let unavailable = is_unavailable(&old_luns[was], open);
-                    before[is] = PreviousUnit {
+                    let open = old_slots.get(old_index).copied().flatten();
+                    let unavailable = is_unavailable(&old_luns[old_index], open);
+                    before[new_index] = PreviousUnit {
                         open,
                         keeps_unit,
                         waits: unavailable && old == new,

@@ -259,9 +259,10 @@ fn device_at(pool: &ServedPool, slot: u16) -> Option<String> {
 /// A pool without one of its devices.
 fn without(pool: &PoolConfig, device: Option<&str>) -> PoolConfig {
     let mut pool = pool.clone();
-    let is_it = |member: &PoolMemberConfig| device.is_some_and(|one| member.device.is_device(one));
-    pool.members.retain(|member| !is_it(member));
-    pool.spares.retain(|spare| !is_it(spare));
+    let is_removed =
+        |member: &PoolMemberConfig| device.is_some_and(|one| member.device.is_device(one));
+    pool.members.retain(|member| !is_removed(member));
+    pool.spares.retain(|spare| !is_removed(spare));
     pool
 }
 

@@ -59,7 +59,7 @@ impl Daemon {
         (device, inner): (Arc<dyn BlockDevice>, Option<OpenPool>),
     ) -> ReturnResult {
         // No change of the pool runs meanwhile, and none closes it.
-        let _alone = self.begin_change().map_err(|why| (why, false))?;
+        let _change = self.begin_change().map_err(|why| (why, false))?;
         if inner.is_none() {
             pool.add_device(&device);
         }

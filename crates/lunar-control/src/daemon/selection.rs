@@ -20,7 +20,7 @@ pub(super) fn find<'c>(
 }
 
 /// The index of a LUN.
-pub(super) fn which(luns: &[LunConfig], at: &LunSelector<'_>) -> Result<usize, Failure> {
+pub(super) fn lun_index(luns: &[LunConfig], at: &LunSelector<'_>) -> Result<usize, Failure> {
     let named = |lun: &LunConfig| at.device.is_none_or(|name| lun.unit.device.is_named(name));
     let found = luns.iter().enumerate().filter(|(_, lun)| lun.id == at.id && named(lun));
     let found: Vec<_> = found.collect();

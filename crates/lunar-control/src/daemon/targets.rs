@@ -24,14 +24,14 @@ impl Daemon {
     ) -> Result<Applied, Failure> {
         let _files = lock(&self.target_files);
         let state = self.state_for(persist)?;
-        let is = |target: &TargetConfig| target.name.eq_ignore_ascii_case(&settings.name);
-        let exists = self.running().targets.iter().any(is);
+        let has_name = |target: &TargetConfig| target.name.eq_ignore_ascii_case(&settings.name);
+        let exists = self.running().targets.iter().any(has_name);
         let applied = match exists {
             true => self.check_same_target(settings, by)?,
             false => self.change(&ChangeOptions::default(), by, |wanted| with(settings, wanted))?,
         };
         let Some(state) = state else { return Ok(applied) };
-        if self.applied().targets.iter().any(is) {
+        if self.applied().targets.iter().any(has_name) {
             return Ok(applied);
         }
         match self.keep_target(settings, &state) {
@@ -61,8 +61,8 @@ impl Daemon {
             .map_err(|why| Failure::usage(format!("invalid target name {name}")).hint(why))?;
         let _files = lock(&self.target_files);
         let state = self.state_for(persist)?;
-        let is = |target: &&TargetConfig| target.name.eq_ignore_ascii_case(name);
-        let kept = self.applied().targets.iter().find(is).map(|target| target.is_persisted);
+        let has_name = |target: &&TargetConfig| target.name.eq_ignore_ascii_case(name);
+        let kept = self.applied().targets.iter().find(has_name).map(|target| target.is_persisted);
         if persist && kept == Some(false) {
             return Err(Failure::conflict(format!("{name} is in the configuration file"))
                 .hint("remove it from the file, and run `lunar apply FILE`"));
@@ -71,7 +71,7 @@ impl Daemon {
         if let Some(state) = state {
             persisted_targets::remove(&state, name)?;
             let mut configurations = self.configurations();
-            configurations.applied.targets.retain(|target| !is(&target));
+            configurations.applied.targets.retain(|target| !has_name(&target));
             forget_skipped(&mut configurations.running, name);
         } else if kept == Some(true) {
             applied.warnings.push(format!(
@@ -124,8 +124,9 @@ impl Daemon {
     ) -> Result<(), Failure> {
         let text = settings.to_file()?;
         let mut configurations = self.configurations();
-        let is = |target: &&mut TargetConfig| target.name.eq_ignore_ascii_case(&settings.name);
-        let Some(target) = configurations.running.targets.iter_mut().find(is) else {
+        let has_name =
+            |target: &&mut TargetConfig| target.name.eq_ignore_ascii_case(&settings.name);
+        let Some(target) = configurations.running.targets.iter_mut().find(has_name) else {
             return Err(Failure::conflict(format!("{} was removed meanwhile", settings.name)));
         };
         persisted_targets::save(state, target, &text)?;

@@ -74,19 +74,25 @@ fn push_lun(text: &mut String, lun: &LunConfig) {
 fn push_drift(text: &mut String, old: &TargetConfig, new: &TargetConfig) {
     let heading = format!("target {}", new.name);
     push_keys(text, &heading, &settings::of_target(old), &settings::of_target(new), "");
-    for (was, is) in pair_luns(&old.luns, &new.luns) {
-        match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
-            (Some(was), Some(is)) => {
-                let heading = format!("{heading}, LUN {} of {}", was.id, was.unit.device);
-                push_keys(text, &heading, &settings::of_lun(was), &settings::of_lun(is), "  ");
+    for (old_index, new_index) in pair_luns(&old.luns, &new.luns) {
+        match (old_index.map(|index| &old.luns[index]), new_index.map(|index| &new.luns[index])) {
+            (Some(old_lun), Some(new_lun)) => {
+                let heading = format!("{heading}, LUN {} of {}", old_lun.id, old_lun.unit.device);
+                push_keys(
+                    text,
+                    &heading,
+                    &settings::of_lun(old_lun),
+                    &settings::of_lun(new_lun),
+                    "  ",
+                );
             }
-            (None, Some(is)) => {
+            (None, Some(new_lun)) => {
                 text.push_str(&format!("# {heading}: add\n"));
-                push_lun(text, is);
+                push_lun(text, new_lun);
             }
-            (Some(was), None) => {
-                let device = &was.unit.device;
-                text.push_str(&format!("# {heading}: remove LUN {} of {device}\n", was.id));
+            (Some(old_lun), None) => {
+                let device = &old_lun.unit.device;
+                text.push_str(&format!("# {heading}: remove LUN {} of {device}\n", old_lun.id));
             }
             (None, None) => {}
         }

@@ -84,9 +84,9 @@ impl ConnectionSlots {
     ) -> Option<(ConnectionSlot, oneshot::Receiver<()>)> {
         let network = address.map(network);
         let mut table = self.table();
-        let of_network = |entry: &Entry| network.is_some() && entry.network == network;
-        if table.slots.values().filter(|entry| of_network(entry)).count() >= self.each_max {
-            let oldest = table.oldest(of_network)?;
+        let is_of_network = |entry: &Entry| network.is_some() && entry.network == network;
+        if table.slots.values().filter(|entry| is_of_network(entry)).count() >= self.each_max {
+            let oldest = table.oldest(is_of_network)?;
             table.close(oldest);
         } else if table.slots.len() >= self.all_max
             && let Some(oldest) = table.oldest(|_| true)
@@ -110,9 +110,9 @@ impl Table {
         self.last
     }
 
-    fn oldest(&self, of: impl Fn(&Entry) -> bool) -> Option<u64> {
+    fn oldest(&self, is_counted: impl Fn(&Entry) -> bool) -> Option<u64> {
         let awaiting = self.slots.iter().filter_map(|(id, entry)| match entry.state {
-            RequestState::AwaitsHead(since) if of(entry) => Some((since, *id)),
+            RequestState::AwaitsHead(since) if is_counted(entry) => Some((since, *id)),
             _ => None,
         });
         awaiting.min().map(|(_, id)| id)

@@ -1,4 +1,4 @@
-//! A scrub that runs beside the users of a pool.
+//! A scrub that runs alongside the users of a pool.
 
 use crate::Failure;
 use lunar_pool::{Pool, PoolError, ScrubOptions};

@@ -39,11 +39,15 @@ fn a_failed_sync_is_reported_until_it_is_recovered() {
         body
     };
     let poisoned = || {
-        let of = |list: &Value| -> Vec<bool> {
+        let poisoned_luns = |list: &Value| -> Vec<bool> {
             list.as_array().unwrap().iter().map(|one| one["poisoned"] == true).collect()
         };
         let (status, targets, luns) = (get("/status"), get("/targets"), get("/luns"));
-        [of(&status["units"]), of(&targets["targets"][0]["luns"]), of(&luns["luns"])]
+        [
+            poisoned_luns(&status["units"]),
+            poisoned_luns(&targets["targets"][0]["luns"]),
+            poisoned_luns(&luns["luns"]),
+        ]
     };
     let status = get("/status");
     assert_eq!((&status["health"], &status["troubles"]), (&json!("good"), &json!([])));

@@ -171,15 +171,15 @@ fn figures_are_those_of_the_io() {
         assert_eq!(run([0x28, 0, 0, 0, 0, lba, 0, 0, 2, 0], Vec::new(), 1024), 0);
     }
     let samples = scraped.samples();
-    let of = |op| [("target", TARGET), ("lun", "3"), ("op", op)];
-    assert_eq!(value(&samples, "lunar_commands_total", &of("write")), 100.0);
-    assert_eq!(value(&samples, "lunar_received_bytes_total", &of("write")), 409_600.0);
-    assert_eq!(value(&samples, "lunar_sent_bytes_total", &of("write")), 0.0);
-    assert_eq!(value(&samples, "lunar_command_duration_seconds_count", &of("write")), 100.0);
-    assert_eq!(value(&samples, "lunar_commands_total", &of("read")), 7.0);
-    assert_eq!(value(&samples, "lunar_sent_bytes_total", &of("read")), 7.0 * 1024.0);
-    assert_eq!(value(&samples, "lunar_commands_in_flight", &of("read")), 0.0);
-    assert_eq!(value(&samples, "lunar_commands_total", &of("flush")), 0.0);
+    let labels = |op| [("target", TARGET), ("lun", "3"), ("op", op)];
+    assert_eq!(value(&samples, "lunar_commands_total", &labels("write")), 100.0);
+    assert_eq!(value(&samples, "lunar_received_bytes_total", &labels("write")), 409_600.0);
+    assert_eq!(value(&samples, "lunar_sent_bytes_total", &labels("write")), 0.0);
+    assert_eq!(value(&samples, "lunar_command_duration_seconds_count", &labels("write")), 100.0);
+    assert_eq!(value(&samples, "lunar_commands_total", &labels("read")), 7.0);
+    assert_eq!(value(&samples, "lunar_sent_bytes_total", &labels("read")), 7.0 * 1024.0);
+    assert_eq!(value(&samples, "lunar_commands_in_flight", &labels("read")), 0.0);
+    assert_eq!(value(&samples, "lunar_commands_total", &labels("flush")), 0.0);
     let attention = [
         ("lun", "3"),
         ("op", "other"),

@@ -83,19 +83,19 @@ impl MigrationJob {
         self.control().end.is_some()
     }
 
-    /// The command that gives the move up.
+    /// The command that cancels the move.
     pub(super) fn cancel_command(&self) -> String {
         format!("lunar switch migrate {} {} --cancel", self.target, self.id)
     }
 
-    /// Gives the move up. Returns false if it is too late.
+    /// Cancels the move. Returns false if it is too late.
     pub(super) fn cancel(&self) -> bool {
         let mut state = self.control();
-        let can = state.migration.as_ref().is_none_or(|migration| migration.cancel());
-        state.is_cancelled |= can;
+        let is_cancelled = state.migration.as_ref().is_none_or(|migration| migration.cancel());
+        state.is_cancelled |= is_cancelled;
         drop(state);
         self.control.changed.notify_all();
-        can
+        is_cancelled
     }
 
     /// Ends the move because the server stops.
