@@ -38,8 +38,8 @@ impl ClientUrl {
     ) -> Self {
         let own = client_address(listen);
         let target = configuration.targets.first();
-        let of_lun = target.and_then(|target| target.luns.first()).map(|lun| &lun.access);
-        let lists = [target.map(|target| &target.access), of_lun];
+        let lun_access = target.and_then(|target| target.luns.first()).map(|lun| &lun.access);
+        let lists = [target.map(|target| &target.access), lun_access];
         let lists = lists.into_iter().flatten().map(|access| &access.networks);
         let lists: Vec<&Vec<Network>> = lists.filter(|networks| !networks.is_empty()).collect();
         let admits = |address: IpAddr| lists.iter().all(|networks| contains(networks, address));
@@ -97,13 +97,13 @@ impl ClientCredentials {
     pub fn of(configuration: &Configuration) -> Self {
         let Some(target) = configuration.targets.first() else { return Self::default() };
         let initiator = initiator(target, target.luns.first());
-        let of = |name: Option<&String>| {
+        let chap_of = |name: Option<&String>| {
             target.chap.iter().find(|chap| match (&chap.initiator, name) {
                 (Some(one), Some(other)) => one.eq_ignore_ascii_case(other),
                 (one, other) => one.is_none() && other.is_none(),
             })
         };
-        let chap = of(initiator).or_else(|| of(None)).map(credential);
+        let chap = chap_of(initiator).or_else(|| chap_of(None)).map(credential);
         let discovery = configuration.discovery_chap.as_ref().map(credential);
         Self {
             discovery_chap: discovery.filter(|discovery| chap.as_ref() != Some(discovery)),

@@ -60,7 +60,7 @@ impl ServedDevices {
 
     /// Records that a pool was opened: if another host takes the pool over later, this host does
     /// not take it back.
-    pub fn was_opened(&self, pool: &str) {
+    pub fn record_opened(&self, pool: &str) {
         self.take_over.lock().unwrap_or_else(PoisonError::into_inner).remove(pool);
     }
 

@@ -51,7 +51,7 @@ enum Command {
     Info(info::Info),
     Read(read::ReadCommand),
     Write(write::Write),
-    Copy(copy::Copy),
+    Copy(copy::CopyCommand),
     Bench(bench::BenchCommand),
     Pool(pool::PoolCommand),
     Completions(completions::Completions),

@@ -81,7 +81,7 @@ pub fn open(
         let time_max = time_max(member_time_max);
         let error = match open_in_time(open, &mut owner, runtime, time_max) {
             Some(Ok(pool)) => {
-                devices.was_opened(&config.name);
+                devices.record_opened(&config.name);
                 break pool;
             }
             Some(Err(error)) => error,

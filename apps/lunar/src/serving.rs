@@ -143,11 +143,11 @@ fn client_lines(configuration: &Configuration, report: &Report) -> Vec<String> {
 /// directory.
 fn bind_api(configuration: &Configuration, is_daemon: bool) -> Result<Option<BoundApi>, Failure> {
     let units = configuration.targets.iter().flat_map(|target| &target.luns);
-    let beside = units.filter_map(|lun| {
+    let device_directories = units.filter_map(|lun| {
         let directory = identity::directory(lun.unit.device.path()?, None, lun.unit.uuid);
         directory.ok().filter(|directory| directory.is_dir())
     });
-    let state = configuration.state.clone().or_else(|| beside.into_iter().next());
+    let state = configuration.state.clone().or_else(|| device_directories.into_iter().next());
     BoundApi::bind(&configuration.api, is_daemon, state.as_deref())
 }
 
@@ -249,10 +249,10 @@ fn human_lun(lun: &Lun) -> String {
         lun.cache,
         lun.io_tier
     );
-    for (is, word) in
+    for (is_set, word) in
         [(lun.thin, "thin"), (lun.read_only, "read-only"), (lun.removable, "removable")]
     {
-        if is {
+        if is_set {
             text.push_str(", ");
             text.push_str(word);
         }

@@ -225,11 +225,11 @@ fn extent_of(
     config: &ExtentConfig,
     device: &Arc<dyn BlockDevice>,
 ) -> Result<DeviceExtent, Failure> {
-    let of = |error| {
+    let failure = |error| {
         Failure::new(format!("{config}: {error}"))
             .hint("correct the extents; `lunar check FILE --connect` shows their lines")
     };
-    extent(device, config.start_bytes, config.length_bytes).map_err(of)
+    extent(device, config.start_bytes, config.length_bytes).map_err(failure)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
     supports this. A destination file that does not exist is created; existing data of the\n\
     destination is overwritten. After a lost connection the copy waits for the target\n\
     (--recovery-seconds) and continues.")]
-pub struct Copy {
+pub struct CopyCommand {
     /// The disk to read: iscsi://HOST:PORT/TARGET/LUN, a path, file:PATH,
     /// or pool:NAME
     #[arg(value_name = "SOURCE")]
@@ -51,7 +51,7 @@ pub struct Copy {
 /// # Errors
 /// Fails if a disk cannot be opened, read or written, if both are the same disk, if the destination
 /// is too small, and if `--verify` finds a difference.
-pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
+pub fn run(args: &CopyCommand, format: Format) -> Result<(), Failure> {
     args.check_portals()?;
     runtime()?.block_on(async {
         // The copy is dropped, including the progress bar, which restores the terminal.
@@ -68,7 +68,7 @@ pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
     })
 }
 
-async fn copy(args: &Copy, format: Format) -> Result<(), Failure> {
+async fn copy(args: &CopyCommand, format: Format) -> Result<(), Failure> {
     let source = args.open_source().await?;
     let size_bytes = source.device().geometry().size_bytes();
     let (destination, is_new_file) = args.open_destination(size_bytes).await?;
@@ -91,7 +91,7 @@ async fn copy(args: &Copy, format: Format) -> Result<(), Failure> {
     print_summary(format, &counts, copied, verified)
 }
 
-impl Copy {
+impl CopyCommand {
     /// Checks that `--portal` names portals of one target only.
     fn check_portals(&self) -> Result<(), Failure> {
         let target = |url: &str| -> Result<Option<String>, Failure> {
@@ -184,11 +184,11 @@ async fn same_unit(source: &OpenedDevice, destination: &OpenedDevice) -> Result<
             return Ok(false);
         }
     }
-    let of_unit = |all: Vec<lunar_initiator::Designator>| -> Vec<_> {
+    let unit_designators = |all: Vec<lunar_initiator::Designator>| -> Vec<_> {
         all.into_iter().filter(|one| one.association == 0).collect()
     };
-    let ours = of_unit(source.unit().designators().await?);
-    let theirs = of_unit(destination.unit().designators().await?);
+    let ours = unit_designators(source.unit().designators().await?);
+    let theirs = unit_designators(destination.unit().designators().await?);
     Ok(!ours.is_empty() && ours == theirs)
 }
 
@@ -238,7 +238,7 @@ fn print_summary(
 mod tests {
     use super::*;
 
-    /// Fault: `88935 MB/s` for a copy of a moment.
+    /// Fault: `88935 MB/s` was printed for a very short copy.
     #[test]
     fn a_short_copy_has_no_rate() {
         assert_eq!(rate_text(1 << 30, 0.01), "");

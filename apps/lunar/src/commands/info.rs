@@ -56,7 +56,8 @@ struct UnitReport {
 
 #[derive(Debug, Serialize)]
 struct DesignatorReport {
-    of: &'static str,
+    #[serde(rename = "of")]
+    association: &'static str,
     kind: &'static str,
     value: String,
 }
@@ -145,7 +146,7 @@ async fn describe_unit(unit: &Unit, disk: &RemoteDisk) -> Result<UnitReport, Fai
     let block_bytes = disk.geometry().block_bytes;
     let bytes = |blocks: u32| (blocks != 0).then(|| u64::from(blocks) * u64::from(block_bytes));
     let designators = unit.designators().await?.into_iter().map(|designator| DesignatorReport {
-        of: match designator.association {
+        association: match designator.association {
             0 => "unit",
             1 => "port",
             _ => "target",
@@ -194,7 +195,7 @@ fn describe_reservation(reservation: Reservation) -> ReservationReport {
 fn describe_session(initiator: &Initiator) -> SessionReport {
     let established = initiator.established();
     let (session, connection) = (&established.session, &established.connection);
-    let digest = |is| if is { "crc32c" } else { "none" };
+    let digest = |is_enabled| if is_enabled { "crc32c" } else { "none" };
     SessionReport {
         target: initiator.target_name().map(str::to_owned),
         target_alias: established.target_alias.clone(),
@@ -245,7 +246,7 @@ fn human(report: &Report) -> String {
         line("product", &product);
         line("serial number", unit.serial_number.as_deref().unwrap_or("none"));
         for designator in &unit.designators {
-            let name = format!("{} {}", designator.of, designator.kind);
+            let name = format!("{} {}", designator.association, designator.kind);
             line(&name, &designator.value);
         }
         line("write cache", yes(unit.write_cache));

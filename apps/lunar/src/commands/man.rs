@@ -54,14 +54,14 @@ fn write_pages(command: &clap::Command, args: &Man, written: &mut Vec<String>) -
         .manual("Lunar");
     let path = args.directory.join(page.get_filename());
     lunar_block::output_file::write(&path, &render(&page, command)?)?;
-    written.push(shown(&path));
+    written.push(path_text(&path));
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         write_pages(subcommand, args, written)?;
     }
     Ok(())
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 

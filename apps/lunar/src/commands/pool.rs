@@ -177,7 +177,7 @@ fn create(args: &Create, format: Format) -> Result<(), Failure> {
             Kind::Raid10 => stripe_of_mirrors(&args.name, unit_bytes, devices, &names).await,
         }
     });
-    tell(&created.map_err(|error| refused(&error))?, args.block_size, format)
+    report_created(&created.map_err(|error| refused(&error))?, args.block_size, format)
 }
 
 /// The URL of a member, which stays the same in another directory.
@@ -246,7 +246,7 @@ pub(super) fn refused(error: &PoolError) -> Failure {
     }
 }
 
-fn tell(pools: &[CreatedPool], block_size: u64, format: Format) -> Result<(), Failure> {
+fn report_created(pools: &[CreatedPool], block_size: u64, format: Format) -> Result<(), Failure> {
     if format == Format::Json {
         return output::print_json(&serde_json::json!({ "pools": pools }));
     }

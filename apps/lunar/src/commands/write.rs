@@ -61,7 +61,7 @@ async fn copy(device: &dyn BlockDevice, span: ByteSpan, exact: bool) -> Result<u
     let mut end = span.start;
     while let Some(piece) = input.next().await? {
         end = piece.span.end;
-        put(device, piece.span, piece.data, &pool).await?;
+        write_span(device, piece.span, piece.data, &pool).await?;
     }
     if exact && end < span.end {
         return Err(Failure::new(format!("stdin ended after {} bytes", end - span.start)).hint(
@@ -80,7 +80,7 @@ async fn copy(device: &dyn BlockDevice, span: ByteSpan, exact: bool) -> Result<u
 }
 
 /// Writes the bytes of `span`; other bytes of the first and the last block are kept.
-async fn put(
+async fn write_span(
     device: &dyn BlockDevice,
     span: ByteSpan,
     data: lunar_block::Buffer,

@@ -73,8 +73,8 @@ impl Daemon {
     fn tsih_of(&self, target: &str) -> Vec<u64> {
         let sessions = self.ctl(&["sessions"]);
         let sessions = sessions["sessions"].as_array().unwrap().iter();
-        let of = sessions.filter(|session| session["target"] == target);
-        of.map(|session| session["tsih"].as_u64().unwrap()).collect()
+        let found = sessions.filter(|session| session["target"] == target);
+        found.map(|session| session["tsih"].as_u64().unwrap()).collect()
     }
 
     fn url(&self, target: &str, lun: u16) -> String {
@@ -122,13 +122,13 @@ impl Session {
             runtime.block_on(read_until(&url, &stopped, &counted))
         });
         let session = Self { stop, good, thread };
-        session.goes_on();
+        session.still_works();
         session
     }
 
     /// Waits until several more reads have ended with GOOD.
     #[track_caller]
-    fn goes_on(&self) {
+    fn still_works(&self) {
         let (before, start) = (self.good.load(Ordering::Acquire), Instant::now());
         while self.good.load(Ordering::Acquire) < before + 20 {
             assert!(
@@ -189,12 +189,12 @@ fn unaffected_sessions_are_not_informed() {
     let both = format!("{one}{}", target(TWO, &lun(3, "mem:2M")));
     let added = daemon.apply(&both);
     assert_eq!(added, [format!("+ {TWO}"), format!("+ {TWO} LUN 3: device = \"mem:2MiB\"")]);
-    session.goes_on();
+    session.still_works();
     assert_exit(&run(&["info", &daemon.url(TWO, 3)]), 0);
     assert!(daemon.apply(&both).is_empty(), "no differences remain");
     let readdressed = one.replace("[[target.lun]]", "alias = \"x\"\n[[target.lun]]");
     assert_eq!(daemon.apply(&readdressed).len(), 3, "an alias, and the other target goes");
-    session.goes_on();
+    session.still_works();
     assert_exit(&run(&["info", &daemon.url(TWO, 3)]), 1);
     assert_eq!(daemon.tsih_of(ONE), tsih);
     assert_eq!(session.end(), Vec::<String>::new());
@@ -320,7 +320,7 @@ fn all_or_nothing() {
     let written_back = format!("{}cache = \"write-back\"\n", lun(0, "disk.img"));
     let error = daemon.refused(&target(ONE, &(written_back + &new + &broken)));
     assert!(error.contains("no/such"), "{error}");
-    session.goes_on();
+    session.still_works();
     assert!(!daemon.scratch.path().join("new.img").exists());
     assert!(!daemon.scratch.path().join("new.img.lunar").exists());
     assert!(daemon.drift().is_empty());
@@ -329,7 +329,7 @@ fn all_or_nothing() {
     let other = daemon.scratch.path().join("other.toml").display().to_string();
     assert!(error.contains(&format!("{other}:4:8: invalid target name")), "{error}");
     assert!(error.contains(&format!("{other}:5:1: unknown key `cahce`")), "{error}");
-    session.goes_on();
+    session.still_works();
     assert_eq!(session.end(), Vec::<String>::new());
     assert_exit(&daemon.server.stop().0, 0);
 }

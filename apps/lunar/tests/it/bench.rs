@@ -95,7 +95,7 @@ fn writes_stay_in_the_range_and_a_rate_is_kept() {
 /// Goal: human output is a table with a row for each disk, and a ratio; invalid options are
 /// refused.
 #[test]
-fn people_get_a_table() {
+fn the_human_format_is_a_table() {
     let arguments = ["bench", "mem:1M", "mem:2M", "--depth", "1", "--seconds", "1"];
     let output = run(&[&arguments[..], &["--compare", "--rounds", "1"]].concat());
     assert_exit(&output, 0);

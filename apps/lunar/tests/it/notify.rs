@@ -20,18 +20,18 @@ impl Manager {
     }
 
     /// Receives the assignments of the next datagram.
-    fn hears(&self) -> Vec<String> {
+    fn receives(&self) -> Vec<String> {
         let mut bytes = [0; 4096];
-        let length = self.socket.recv(&mut bytes).expect("a word within reason");
+        let length = self.socket.recv(&mut bytes).expect("a datagram in time");
         let text = std::str::from_utf8(&bytes[..length]).unwrap();
         text.lines().map(str::to_owned).collect()
     }
 
     /// Receives until this assignment; returns all assignments up to it.
-    fn hears_of(&self, assignment: &str) -> Vec<String> {
+    fn receives_until(&self, assignment: &str) -> Vec<String> {
         let mut all = Vec::new();
-        while !all.iter().any(|heard| heard == assignment) {
-            all.extend(self.hears());
+        while !all.iter().any(|received| received == assignment) {
+            all.extend(self.receives());
         }
         all
     }
@@ -50,14 +50,14 @@ fn ready_when_connections_are_accepted() {
     let scratch = Scratch::new("notify-ready");
     let manager = Manager::listen(&scratch);
     let server = manager.start(&["mem:1M"]);
-    let first = manager.hears();
+    let first = manager.receives();
     assert_eq!(first[0], "READY=1", "{first:?}");
     let address = server.portal().replace("iscsi://", "");
     assert_eq!(first[1], format!("STATUS=targets: 1, LUNs: 1, listening on {address}"));
     TcpStream::connect(&address).expect("it accepts");
     assert_exit(&run(&["info", &server.lun(0)]), 0);
     let stopped = std::thread::spawn(move || server.stop());
-    let words = manager.hears_of("STOPPING=1");
+    let words = manager.receives_until("STOPPING=1");
     assert_eq!(words, ["STOPPING=1"]);
     assert_exit(&stopped.join().unwrap().0, 0);
 }
@@ -70,14 +70,14 @@ fn a_long_shutdown_extends_the_timeout() {
     let manager = Manager::listen(&scratch);
     let disk = scratch.file("disk.img", &[0; 1 << 20]);
     let server = manager.start(&[&disk]);
-    manager.hears_of("READY=1");
+    manager.receives_until("READY=1");
     let address = server.portal().replace("iscsi://", "");
     let stays = TcpStream::connect(address).unwrap();
     assert_exit(&run(&["info", &server.lun(0)]), 0);
     let begun = Instant::now();
     let stopped = std::thread::spawn(move || server.stop());
-    manager.hears_of("STOPPING=1");
-    let mut words = manager.hears_of(&format!("STATUS=syncing {disk}"));
+    manager.receives_until("STOPPING=1");
+    let mut words = manager.receives_until(&format!("STATUS=syncing {disk}"));
     assert!(begun.elapsed() > Duration::from_secs(2), "the connection did not keep it waiting");
     assert_exit(&stopped.join().unwrap().0, 0);
     words.retain(|word| word == "EXTEND_TIMEOUT_USEC=30000000");
@@ -107,14 +107,14 @@ fn a_reload_is_reported() {
     let mut command = lunar(&["target", "--config", &file, "--api", "none"]);
     command.env("NOTIFY_SOCKET", &manager.path);
     let server = Server::start_command(command);
-    manager.hears_of("READY=1");
+    manager.receives_until("READY=1");
     for (text, status) in [(text, "applied, changes: 0"), ("x = 1", "not applied")] {
         scratch.file("lunar.toml", text.as_bytes());
         crate::common::signal(server.pid(), "HUP");
-        let words = manager.hears();
+        let words = manager.receives();
         assert_eq!(words[0], "RELOADING=1", "{words:?}");
         assert!(words[1].starts_with("MONOTONIC_USEC="), "{words:?}");
-        let words = manager.hears();
+        let words = manager.receives();
         assert_eq!(words[0], "READY=1", "{words:?}");
         assert!(words[1].starts_with("STATUS=") && words[1].contains(status), "{words:?}");
     }

@@ -43,7 +43,7 @@ impl Shared {
     }
 
     #[track_caller]
-    fn is_untouched(&self) {
+    fn assert_untouched(&self) {
         assert_eq!(fs::read(self.victim()).unwrap(), PRECIOUS);
         assert_eq!(fs::read_dir(self.ours()).unwrap().count(), 0, "nothing is written there");
     }
@@ -56,7 +56,7 @@ impl Shared {
         let output = run(&[&serve[..], options].concat());
         assert_exit(&output, 1);
         assert!(printed(&output).contains(words), "`{words}` is not in {}", printed(&output));
-        self.is_untouched();
+        self.assert_untouched();
     }
 }
 
@@ -111,7 +111,7 @@ fn an_image_is_not_created_beyond_a_link() {
         assert_exit(&output, 1);
         let words = "belongs to uid 65534, who can point it";
         assert!(printed(&output).contains(words), "{}", printed(&output));
-        shared.is_untouched();
+        shared.assert_untouched();
     }
     shared.refused(&["--state", &shared.text("d/state")], "belongs to uid 65534, who can point it");
     shared.refused(
@@ -196,7 +196,7 @@ fn files_of_another_user_are_refused() {
     let server = Server::start(&[&shared.text("disk.img")]);
     server.until_said("the disk refuses writes");
     drop(server);
-    shared.is_untouched();
+    shared.assert_untouched();
 }
 
 /// Goal: a report is written to the named file, and never through a link, a pipe or a file of
@@ -215,7 +215,7 @@ fn a_report_is_not_written_through_a_link() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(stderr.contains(words), "`{words}` is not in {stderr}");
         assert!(output.stdout.is_empty(), "nothing is measured: {}", printed(&output));
-        shared.is_untouched();
+        shared.assert_untouched();
     };
     symlink(shared.victim(), shared.path("report.html.new")).unwrap();
     refused("report.html.new is a symbolic link");
@@ -229,7 +229,7 @@ fn a_report_is_not_written_through_a_link() {
     }
     fs::hard_link(shared.victim(), &html).unwrap();
     assert_exit(&bench(&html), 0);
-    shared.is_untouched();
+    shared.assert_untouched();
     assert!(fs::read_to_string(&html).unwrap().starts_with("<!DOCTYPE html>"));
     let output = bench("/dev/stdout");
     assert_exit(&output, 0);

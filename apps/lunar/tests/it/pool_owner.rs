@@ -182,7 +182,7 @@ fn a_pool_that_another_host_has_is_waited_for() {
     assert_exit(&standby.stop().0, 0);
 }
 
-/// Goal: after a take-over the former owner cannot write, its hosts hear that somebody has to
+/// Goal: after a take-over the former owner cannot write, its hosts are told that somebody has to
 /// intervene, and its status says who has to do what.
 #[test]
 fn a_take_over_fences_the_former_server() {

@@ -87,9 +87,13 @@ fn a_persisted_target_outlives_apply_and_restart() {
     let remove = ["ctl", "remove-target", ADDED, "--persist"];
     assert!(rig.good(&remove).contains(ADDED));
     assert_eq!(rig.good(&remove), "no change necessary\n");
-    let of_file = rig.lunar(&["ctl", "remove-target", FIRST, "--persist"]);
-    assert_exit(&of_file, 1);
-    assert!(printed(&of_file).contains("is in the configuration file"), "{}", printed(&of_file));
+    let removed_from_file = rig.lunar(&["ctl", "remove-target", FIRST, "--persist"]);
+    assert_exit(&removed_from_file, 1);
+    assert!(
+        printed(&removed_from_file).contains("is in the configuration file"),
+        "{}",
+        printed(&removed_from_file)
+    );
     rig.good(&["apply", &rig.config()]);
     assert_eq!(rig.targets(), [FIRST]);
     rig.good(&["ctl", "stop"]);

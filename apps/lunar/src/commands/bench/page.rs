@@ -133,8 +133,8 @@ impl GridSlice {
 
     /// Suffix of a title: the fixed values that have alternatives.
     fn text(&self, all: &[Measurement]) -> String {
-        let others = |of: fn(&Cell) -> u64, value: u64| {
-            all.iter().any(|measurement| of(&measurement.cell) != value)
+        let others = |field: fn(&Cell) -> u64, value: u64| {
+            all.iter().any(|measurement| field(&measurement.cell) != value)
         };
         let size = self.io_bytes.filter(|bytes| others(|cell| cell.io_bytes, *bytes));
         let depth = self.depth.map(u64::from);
@@ -171,14 +171,14 @@ fn plots_of(pattern: PatternName, compared: &ComparedDisks, all: &[Measurement])
     let small = cells().map(|cell| cell.io_bytes).min();
     let large = cells().map(|cell| cell.io_bytes).max();
     let deep = cells().map(|cell| cell.depth).max();
-    let most = cells().map(|cell| cell.connections).max();
+    let connections_max = cells().map(|cell| cell.connections).max();
     let bytes = |point: &Point<'_>| point.row.measured.bytes_per_second.median;
     let iops = |point: &Point<'_>| point.row.measured.requests_per_second.median;
     let bytes_axis = || Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear);
     let depth = || Axis::new("outstanding requests", AxisUnit::Count, AxisScale::Log2);
     let slice = |io_bytes, depth, connections| GridSlice { pattern, io_bytes, depth, connections };
-    let by_size = slice(None, deep, most);
-    let by_depth = slice(small, None, most);
+    let by_size = slice(None, deep, connections_max);
+    let by_depth = slice(small, None, connections_max);
     let by_count = slice(large, deep, None);
     let lines = |slice, x: fn(&Point<'_>) -> Option<f64>, y: fn(&Point<'_>) -> f64| {
         lines(compared, all, slice, x, y)
@@ -203,7 +203,7 @@ fn plots_of(pattern: PatternName, compared: &ComparedDisks, all: &[Measurement])
             series: lines(by_count, |point| point.row.connections.map(|n| n as f64), bytes),
         },
         percentiles(compared, all, by_depth, depth()),
-        distribution(compared, all, slice(small, deep, most)),
+        distribution(compared, all, slice(small, deep, connections_max)),
     ]
 }
 

@@ -96,8 +96,8 @@ fn rates(requests: Spread, bytes: f64) -> [String; 3] {
     [format!("{median:.0}"), format!("({least:.0} to {most:.0})"), format!("{:.1}", bytes / 1e6)]
 }
 
-fn micros(of: Option<Spread>) -> String {
-    of.map_or("-".to_owned(), |spread| format!("{:.1} us", spread.median))
+fn micros(spread: Option<Spread>) -> String {
+    spread.map_or("-".to_owned(), |spread| format!("{:.1} us", spread.median))
 }
 
 /// All results, with the names and units that docs/benchmarks.md describes.
@@ -139,7 +139,7 @@ pub(super) fn document(args: &BenchCommand, all: &[Measurement]) -> Value {
 
 fn result(measurement: &Measurement, row: &Row) -> Value {
     let (cell, one) = (&measurement.cell, &row.measured);
-    let rate = |of| one.no_figures_reason().is_none().then(|| spread_json(of));
+    let rate = |spread| one.no_figures_reason().is_none().then(|| spread_json(spread));
     json!({
         "url": row.url,
         "pattern": cell.pattern.text(),

@@ -125,11 +125,12 @@ pub async fn luns(client: &ApiClient, args: &LunsCommand, format: Format) -> Res
             output::print_json(&ListedLuns { luns: found.luns, waiting, migrations })
         }
         Format::Human => {
-            let served = found.luns.iter().map(|of| {
-                let is_it =
-                    |one: &&MigrationReport| one.target == of.target && one.lun == of.lun.id;
+            let served = found.luns.iter().map(|found_lun| {
+                let is_of_lun = |one: &&MigrationReport| {
+                    one.target == found_lun.target && one.lun == found_lun.lun.id
+                };
                 let moves = status.migrations.iter().filter(|one| !one.has_ended());
-                lun_row(&of.target, &of.lun, moves.rev().find(is_it))
+                lun_row(&found_lun.target, &found_lun.lun, moves.rev().find(is_of_lun))
             });
             let rows: Vec<_> = served.chain(status.waiting.iter().map(waiting_row)).collect();
             let width = TableWidth::of_stdout(args.wide);
@@ -179,7 +180,7 @@ fn known_size(bytes: Option<u64>) -> String {
 fn lun_row(target: &str, lun: &Lun, moved: Option<&MigrationReport>) -> [String; 9] {
     let marks = [(lun.thin, "thin"), (lun.read_only, "read-only"), (lun.removable, "removable")];
     let mut notes: Vec<_> =
-        marks.iter().filter(|(is, _)| *is).map(|(_, word)| (*word).to_owned()).collect();
+        marks.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| (*word).to_owned()).collect();
     if lun.poisoned {
         notes.insert(0, POISONED.to_owned());
     }
@@ -253,15 +254,15 @@ fn human_sessions(sessions: &[Session], width: TableWidth) -> String {
 fn session_row(session: &Session) -> [String; 7] {
     let from: Vec<_> = session.connections.iter().map(|c| c.initiator_address.as_str()).collect();
     let keys = &session.negotiated;
-    let yes = |is| if is { "Yes" } else { "No" };
+    let yes_or_no = |flag| if flag { "Yes" } else { "No" };
     let negotiated = format!(
         "{} MaxBurstLength={} FirstBurstLength={} ImmediateData={} InitialR2T={} \
          ErrorRecoveryLevel={}",
         digests(session),
         keys.max_burst_bytes,
         keys.first_burst_bytes,
-        yes(keys.immediate_data),
-        yes(keys.initial_r2t),
+        yes_or_no(keys.immediate_data),
+        yes_or_no(keys.initial_r2t),
         keys.error_recovery_level
     );
     [
@@ -277,7 +278,7 @@ fn session_row(session: &Session) -> [String; 7] {
 
 /// The digests of the connections, listed once if they are equal.
 fn digests(session: &Session) -> String {
-    let name = |is| if is { "CRC32C" } else { "None" };
+    let name = |is_enabled| if is_enabled { "CRC32C" } else { "None" };
     let mut all: Vec<String> = Vec::new();
     for connection in &session.connections {
         let (header, data) = (name(connection.header_digest), name(connection.data_digest));

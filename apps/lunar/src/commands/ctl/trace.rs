@@ -79,7 +79,7 @@ pub async fn trace(client: &ApiClient, args: &TraceCommand, format: Format) -> R
     }
     let mut download =
         TraceDownload { client, path, file, args, written: 0, blocks: BlockReader::default() };
-    download.take(answer, &mut interrupts).await?;
+    download.receive(answer, &mut interrupts).await?;
     let TraceCounts { pdus, dropped } = download.blocks.counts();
     let summary = Summary {
         tsih: args.tsih,
@@ -119,7 +119,7 @@ struct TraceDownload<'a> {
 
 impl TraceDownload<'_> {
     /// Writes whole blocks until the answer ends or a second interrupt arrives.
-    async fn take(
+    async fn receive(
         &mut self,
         mut answer: ResponseStream,
         interrupts: &mut Signal,
@@ -149,7 +149,7 @@ impl TraceDownload<'_> {
         }
     }
 
-    /// Requests the end of the trace; data that is on the way still arrives.
+    /// Requests the end of the trace; data already sent still arrives.
     async fn end(&self) -> Result<(), Failure> {
         self.client.delete::<TraceEnded>(&self.path).await.map(drop)
     }
@@ -189,13 +189,13 @@ mod tests {
     fn a_trace_is_a_new_file() {
         let folder = std::env::temp_dir().join(format!("lunar-trace-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let [file, victim, missing] =
-            ["trace.pcapng", "victim", "missing"].map(|name| folder.join(name));
-        std::fs::write(&victim, "precious").unwrap();
-        let plants: [&dyn Fn(); 5] = [
-            &|| symlink(&victim, &file).unwrap(),
+        let [file, linked_file, missing] =
+            ["trace.pcapng", "linked_file", "missing"].map(|name| folder.join(name));
+        std::fs::write(&linked_file, "precious").unwrap();
+        let creations: [&dyn Fn(); 5] = [
+            &|| symlink(&linked_file, &file).unwrap(),
             &|| symlink(&missing, &file).unwrap(),
-            &|| std::fs::hard_link(&victim, &file).unwrap(),
+            &|| std::fs::hard_link(&linked_file, &file).unwrap(),
             &|| {
                 let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
                 rustix::fs::mkfifoat(rustix::fs::CWD, &file, mode).unwrap();
@@ -205,12 +205,12 @@ mod tests {
                 let _ = lchown(&file, Some(65534), None); // fails without root
             },
         ];
-        for plant in plants {
-            plant();
+        for create_entry in creations {
+            create_entry();
             let failure = create(&file).unwrap_err();
             assert!(failure.what.contains("exists"), "{failure}");
             assert!(failure.hint.unwrap().contains("remove the existing file"));
-            assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+            assert_eq!(std::fs::read(&linked_file).unwrap(), b"precious");
             assert!(!missing.exists());
             std::fs::remove_file(&file).unwrap();
         }

@@ -48,7 +48,7 @@ pub fn run(args: &ResolveCommand, format: Format) -> Result<(), Failure> {
     let split = match runtime.block_on(Pool::check(devices.clone())) {
         Err(PoolError::Split(split)) => split,
         Err(error) => return Err(Failure::new(format!("the pool {}: {error}", args.name))),
-        Ok(()) => return tell_whole(&args.name, format),
+        Ok(()) => return report_whole(&args.name, format),
     };
     let Some(keep) = &args.keep else { return show(&args.name, &split, format) };
     let (kept, other) = sides(&args.name, &split, keep)?;
@@ -87,7 +87,7 @@ fn open(pool: &PoolConfig) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
     pool.members.iter().map(open).collect()
 }
 
-fn tell_whole(name: &str, format: Format) -> Result<(), Failure> {
+fn report_whole(name: &str, format: Format) -> Result<(), Failure> {
     match format {
         Format::Json => output::print_json(&serde_json::json!({ "kept": [], "stale": [] })),
         Format::Human => output::print_text(&format!("the pool {name} is not split\n")),
