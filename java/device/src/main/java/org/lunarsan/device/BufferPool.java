@@ -48,7 +48,7 @@ public final class BufferPool {
             // Direct memory: sockets and files would copy heap memory to it.
             try {
                 buffer = ByteBuffer.allocateDirect(BYTES_MIN << index);
-            } catch (OutOfMemoryError full) {
+            } catch (OutOfMemoryError exception) {
                 buffer = ByteBuffer.allocate(BYTES_MIN << index);
             }
         }

@@ -61,7 +61,7 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
     private long blocks(ByteBuffer buffer) {
         try {
             return buffer.remaining() / blockSize();
-        } catch (IllegalStateException neverOpened) {
+        } catch (IllegalStateException exception) {
             return 0;
         }
     }

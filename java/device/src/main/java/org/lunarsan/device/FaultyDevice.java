@@ -25,7 +25,7 @@ public final class FaultyDevice extends ForwardingDevice {
     private final ReentrantLock lock = new ReentrantLock();
 
     private final Condition changed = lock.newCondition();
-    private final List<Armed> faults = new ArrayList<>();
+    private final List<ArmedFault> faults = new ArrayList<>();
     private final Map<Operation, Long> seen = new EnumMap<>(Operation.class);
     private final Random random;
     private long fired;
@@ -36,12 +36,12 @@ public final class FaultyDevice extends ForwardingDevice {
     private boolean poisoned;
 
     /** A fault with its remaining passes and occurrences. */
-    private static final class Armed {
+    private static final class ArmedFault {
         final Fault fault;
         long passes;
         long times;
 
-        Armed(Fault fault) {
+        ArmedFault(Fault fault) {
             this.fault = fault;
             passes = fault.passes();
             times = fault.times();
@@ -66,7 +66,7 @@ public final class FaultyDevice extends ForwardingDevice {
      */
     public void inject(Fault fault) {
         Objects.requireNonNull(fault, "fault");
-        locked(() -> faults.add(new Armed(fault)));
+        locked(() -> faults.add(new ArmedFault(fault)));
     }
 
     /** Removes all faults and the poison. Hanging operations stay hanging. */
@@ -137,7 +137,7 @@ public final class FaultyDevice extends ForwardingDevice {
 
     @Override
     public void open() throws DeviceException {
-        Fault.Effect effect = draw(Operation.OPEN, DeviceException.NO_ADDRESS, 0, true);
+        Fault.Effect effect = takeDueEffect(Operation.OPEN, DeviceException.NO_ADDRESS, 0, true);
         apply(effect, Operation.OPEN, DeviceException.NO_ADDRESS, 0);
         super.open();
         locked(() -> open = true);
@@ -156,7 +156,7 @@ public final class FaultyDevice extends ForwardingDevice {
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
         int blocks = check(Operation.READ, address, buffer);
-        Fault.Effect effect = draw(Operation.READ, address, blocks, false);
+        Fault.Effect effect = takeDueEffect(Operation.READ, address, blocks, false);
         apply(effect, Operation.READ, address, blocks);
         int begin = buffer.position();
         inner().read(address, buffer);
@@ -168,7 +168,7 @@ public final class FaultyDevice extends ForwardingDevice {
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
         int blocks = check(Operation.WRITE, address, buffer);
-        Fault.Effect effect = draw(Operation.WRITE, address, blocks, false);
+        Fault.Effect effect = takeDueEffect(Operation.WRITE, address, blocks, false);
         if (effect instanceof Fault.Tear tear) {
             int bytes = (int) Math.min(tear.writtenBlocks(), blocks) * blockSize();
             inner().write(address, buffer.slice(buffer.position(), bytes));
@@ -188,7 +188,7 @@ public final class FaultyDevice extends ForwardingDevice {
     @Override
     public void flush() throws DeviceException {
         checkOpen(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
-        Fault.Effect effect = draw(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, false);
+        Fault.Effect effect = takeDueEffect(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, false);
         apply(effect, Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
         inner().flush();
     }
@@ -197,7 +197,7 @@ public final class FaultyDevice extends ForwardingDevice {
     public void unmap(long address, long blocks) throws DeviceException {
         checkOpen(Operation.UNMAP, address, blocks);
         shape().checkRange(name(), Operation.UNMAP, address, blocks);
-        Fault.Effect effect = draw(Operation.UNMAP, address, blocks, false);
+        Fault.Effect effect = takeDueEffect(Operation.UNMAP, address, blocks, false);
         apply(effect, Operation.UNMAP, address, blocks);
         inner().unmap(address, blocks);
     }
@@ -207,16 +207,16 @@ public final class FaultyDevice extends ForwardingDevice {
      * effect. An operation that has to hang does so here: as soon as its fault is counted, it can
      * be released.
      */
-    private Fault.Effect draw(Operation operation, long address, long blocks, boolean named)
-            throws DeviceException {
+    private Fault.Effect takeDueEffect(Operation operation, long address, long blocks,
+            boolean onlyByName) throws DeviceException {
         lock.lock();
         try {
             refusePoisoned(operation, address, blocks);
             seen.merge(operation, 1L, Long::sum);
-            for (Armed armed : faults) {
+            for (ArmedFault armed : faults) {
                 Fault fault = armed.fault;
-                boolean meant = !named || fault.operation() == operation;
-                if (!meant || !fault.fits(operation, address, blocks) || armed.times == 0) {
+                boolean applies = !onlyByName || fault.operation() == operation;
+                if (!applies || !fault.fits(operation, address, blocks) || armed.times == 0) {
                     continue;
                 }
                 if (armed.passes > 0) {
@@ -282,7 +282,7 @@ public final class FaultyDevice extends ForwardingDevice {
             for (long left = time.toNanos(); left > 0 && open; left = end - System.nanoTime()) {
                 try {
                     changed.await(left, TimeUnit.NANOSECONDS);
-                } catch (InterruptedException later) {
+                } catch (InterruptedException exception) {
                     interrupted = true;
                 }
             }

@@ -216,8 +216,8 @@ public final class FileDevice implements Device {
             // The system reports a failure once: another flush would succeed.
             checkPoison(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
             run(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, force);
-        } catch (PoisonedException before) {
-            throw before;
+        } catch (PoisonedException exception) {
+            throw exception;
         } catch (DeviceClosedException closed) {
             throw closed;
         } catch (DeviceException failed) {
@@ -261,10 +261,10 @@ public final class FileDevice implements Device {
                 try {
                     work.run(file);
                     return;
-                } catch (ClosedByInterruptException mine) {
+                } catch (ClosedByInterruptException exception) {
                     interrupted |= Thread.interrupted();
                     openAgain(file);
-                } catch (ClosedChannelException byAnother) {
+                } catch (ClosedChannelException exception) {
                     openAgain(file);
                 } catch (IOException failure) {
                     throw failure(operation, address, blocks, failure);

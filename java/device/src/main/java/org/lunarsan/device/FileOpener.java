@@ -51,8 +51,8 @@ final class FileOpener {
         FileChannel made;
         try {
             made = FileChannel.open(path, options);
-        } catch (FileAlreadyExistsException exists) {
-            throw cannotOpen("the file exists already", exists);
+        } catch (FileAlreadyExistsException exception) {
+            throw cannotOpen("the file exists already", exception);
         } catch (IOException failure) {
             throw cannotOpen("the file cannot be created: " + failure, failure);
         }
@@ -143,8 +143,8 @@ final class FileOpener {
                 throw cannotOpen("another process has it open", null);
             }
             return opened;
-        } catch (OverlappingFileLockException twice) {
-            throw cannotOpen("another device of this process has it open", twice);
+        } catch (OverlappingFileLockException exception) {
+            throw cannotOpen("another device of this process has it open", exception);
         } catch (NoSuchFileException missing) {
             throw cannotOpen("there is no such file", missing);
         } catch (DeviceException refused) {

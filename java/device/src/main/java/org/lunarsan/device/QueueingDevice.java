@@ -171,8 +171,8 @@ public abstract class QueueingDevice implements AsyncDevice {
         } finally {
             for (QueuedRequest request : waiting) {
                 DeviceException closed = closed(request);
-                request.served.forEach(read -> settle(read, closed(read)));
-                settle(request, closed);
+                request.served.forEach(read -> complete(read, closed(read)));
+                complete(request, closed);
             }
         }
     }
@@ -286,7 +286,7 @@ public abstract class QueueingDevice implements AsyncDevice {
             lock.unlock();
         }
         if (refusal != null) {
-            settle(request, refusal);
+            complete(request, refusal);
         } else if (segment != null) {
             serve(request, segment);
         }
@@ -335,7 +335,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         } catch (RuntimeException unusable) {
             failure = unusable;
         }
-        settle(read, failure);
+        complete(read, failure);
     }
 
     /** Starts workers, as many as allowed and needed. With the lock held. */
@@ -404,14 +404,14 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     private void finish(List<QueuedRequest> requests, Outcome[] outcomes) {
         for (int index = 0; index < requests.size(); index++) {
-            settle(requests.get(index), outcomes[index].failure());
+            complete(requests.get(index), outcomes[index].failure());
         }
     }
 
     /** Result of a transfer: a failure, or null. */
     record Outcome(Throwable failure) {}
 
-    private void settle(QueuedRequest request, Throwable failure) {
+    private void complete(QueuedRequest request, Throwable failure) {
         if (request.isPrefetch) {
             return;
         }

@@ -141,8 +141,8 @@ class CachedDeviceTest {
             try {
                 first(address);
                 kept++;
-            } catch (MediumException gone) {
-                assertEquals(address, gone.address());
+            } catch (MediumException exception) {
+                assertEquals(address, exception.address());
             }
         }
         assertEquals(64, kept);
@@ -191,11 +191,11 @@ class CachedDeviceTest {
     }
 
     /** Holds the first read or write between its completion and its return. */
-    private static final class Late extends ForwardingDevice {
+    private static final class LateDevice extends ForwardingDevice {
         private final CountDownLatch done = new CountDownLatch(1);
         private final CountDownLatch proceed = new CountDownLatch(1);
 
-        Late() {
+        LateDevice() {
             super(new MemoryDevice(512, 64));
         }
 
@@ -226,7 +226,7 @@ class CachedDeviceTest {
     /** Goal: data that was read before a write and returns after it is not kept. */
     @Test
     void doesNotKeepLateReads() throws Exception {
-        Late late = new Late();
+        LateDevice late = new LateDevice();
         try (CachedDevice slow = new CachedDevice(late, 64 * 512)) {
             slow.open();
             byte[] old = new byte[1024];
@@ -246,7 +246,7 @@ class CachedDeviceTest {
     /** Goal: of two concurrent writes the one that returns last need not be the later one. */
     @Test
     void keepsNeitherOfTwoConcurrentWrites() throws Exception {
-        Late late = new Late();
+        LateDevice late = new LateDevice();
         try (CachedDevice slow = new CachedDevice(late, 64 * 512)) {
             slow.open();
             CompletableFuture<Void> first =

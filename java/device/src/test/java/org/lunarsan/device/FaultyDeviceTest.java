@@ -200,7 +200,7 @@ class FaultyDeviceTest {
             try {
                 device.write(0, blocks(1));
                 failed.add(false);
-            } catch (MediumException bad) {
+            } catch (MediumException exception) {
                 failed.add(true);
             }
         }

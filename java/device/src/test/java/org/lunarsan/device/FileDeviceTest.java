@@ -135,8 +135,8 @@ class FileDeviceTest {
     private static void await(CountDownLatch latch) {
         try {
             latch.await();
-        } catch (InterruptedException never) {
-            throw new AssertionError(never);
+        } catch (InterruptedException exception) {
+            throw new AssertionError(exception);
         }
     }
 
@@ -171,8 +171,8 @@ class FileDeviceTest {
     private String words() {
         try {
             return Files.readString(folder.resolve("words"));
-        } catch (IOException none) {
-            return none.toString();
+        } catch (IOException exception) {
+            return exception.toString();
         }
     }
 

@@ -71,7 +71,7 @@ final class Copier {
                 ByteBuffer part = parts[slot].clear();
                 fill(part, at, size);
                 pending[slot] = device.writeAsync(at / blockSize, part.flip());
-                progress.at(at, size);
+                progress.show(at, size);
             }
         } finally {
             awaitAll();
@@ -106,7 +106,7 @@ final class Copier {
                 await(slot);
                 if (done >= 0 && done < size) {
                     drain(parts[slot].flip(), done);
-                    progress.at(done, size);
+                    progress.show(done, size);
                 }
                 if (at < size) {
                     int bytes = (int) Math.min(PART_BYTES, size - at);

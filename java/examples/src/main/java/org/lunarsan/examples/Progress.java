@@ -27,13 +27,13 @@ final class Progress {
         this.terminal = terminal;
     }
 
-    /** Shows the number of bytes that are pending or done. */
-    void at(long bytes, long all) {
+    /** Shows the number of bytes that are pending or copied. */
+    void show(long bytes, long all) {
         long now = System.nanoTime();
         if (out != null && terminal && now - reportedAt >= PAUSE_NANOS) {
             reportedAt = now;
             unended = true;
-            out.print("\r" + words(bytes, all) + PADDING);
+            out.print("\r" + text(bytes, all) + PADDING);
             out.flush();
         }
     }
@@ -41,7 +41,7 @@ final class Progress {
     /** Shows the completed copy, which may be too fast for any earlier line. */
     void done(long bytes) {
         if (out != null) {
-            String whole = words(bytes, bytes);
+            String whole = text(bytes, bytes);
             out.println(terminal ? "\r" + whole + PADDING : whole);
             unended = false;
         }
@@ -55,7 +55,7 @@ final class Progress {
         }
     }
 
-    private String words(long bytes, long all) {
+    private String text(long bytes, long all) {
         double rate = bytes / (Math.max(seconds(), 1e-3) * (1 << 20));
         long percent = all == 0 ? PERCENT_MAX : bytes * PERCENT_MAX / all;
         return "%3d %% of %s, %.1f MiB/s".formatted(percent, size(all), rate);

@@ -49,8 +49,8 @@ final class CallerBuffers {
     private static Class<?> type(String name) {
         try {
             return Class.forName(name);
-        } catch (ClassNotFoundException none) {
-            throw new ExceptionInInitializerError(none);
+        } catch (ClassNotFoundException exception) {
+            throw new ExceptionInInitializerError(exception);
         }
     }
 
@@ -61,8 +61,8 @@ final class CallerBuffers {
             MethodHandle found = isStatic ? lookup.findStatic(type(SEGMENT), name, is)
                     : lookup.findVirtual(type(SEGMENT), name, is);
             return found.asType(as);
-        } catch (ReflectiveOperationException none) {
-            throw new ExceptionInInitializerError(none);
+        } catch (ReflectiveOperationException exception) {
+            throw new ExceptionInInitializerError(exception);
         }
     }
 
@@ -91,8 +91,8 @@ final class CallerBuffers {
             Object segment = (Object) OF_BUFFER.invokeExact(buffer);
             return !(boolean) IS_MAPPED.invokeExact(segment)
                     && STAYS_OPEN.get(((Object) SCOPE.invokeExact(segment)).getClass());
-        } catch (Throwable odd) {
-            throw unchecked(odd);
+        } catch (Throwable exception) {
+            throw unchecked(exception);
         }
     }
 
@@ -104,8 +104,8 @@ final class CallerBuffers {
         try {
             Object segment = (Object) OF_BUFFER.invokeExact(buffer);
             return !(boolean) IS_ACCESSIBLE_BY.invokeExact(segment, OTHER);
-        } catch (Throwable odd) {
-            throw unchecked(odd);
+        } catch (Throwable exception) {
+            throw unchecked(exception);
         }
     }
 

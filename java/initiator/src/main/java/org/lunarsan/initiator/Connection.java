@@ -136,8 +136,8 @@ final class Connection {
     }
 
     /**
-     * Submits any request; {@link #settle} delivers its completion. Returns false if the request
-     * was not accepted; {@link Request#failure} holds the reason.
+     * Submits any request; {@link #handleCompletions} delivers its completion. Returns false if the
+     * request was not accepted; {@link Request#failure} holds the reason.
      */
     boolean submit(Request request) {
         if (ReaderThread.isCurrent()) {
@@ -196,13 +196,13 @@ final class Connection {
         } catch (IOException broken) {
             sender.abandon();
             broke(broken);
-        } catch (RuntimeException | Error bug) {
+        } catch (RuntimeException | Error exception) {
             // Waiting threads learn of the failure from their completions; this thread may be
             // another caller's.
             sender.abandon();
-            failed(bug);
+            failed(exception);
         }
-        settle();
+        handleCompletions();
     }
 
     /** The sender as {@link Waker} uses it. */
@@ -235,7 +235,7 @@ final class Connection {
     }
 
     /** Takes events and completed requests from the machine, and notifies their owners. */
-    void settle() {
+    void handleCompletions() {
         takeEvents();
         for (Request request = machine.pollCompleted(); request != null;
                 request = machine.pollCompleted()) {
@@ -270,7 +270,7 @@ final class Connection {
     }
 
     private void cameBack(Task task) {
-        session.judge(this, task);
+        session.recordFindings(this, task);
         if (task.comeBack()) {
             return;
         }
@@ -337,14 +337,14 @@ final class Connection {
         note(why);
         machine.onLost();
         send();
-        settle();
+        handleCompletions();
     }
 
     private void close() {
         over = true;
         try {
             channel.close();
-        } catch (IOException alreadyBroken) {
+        } catch (IOException ignored) {
             // The connection is over in any case.
         }
         reader.wakeUp();
@@ -361,7 +361,7 @@ final class Connection {
                     : Failure.of(Kind.SESSION_LOST, "the connection to " + portal + " failed: "
                             + broken.getMessage(), broken));
         }
-        settle();
+        handleCompletions();
         close();
     }
 

@@ -91,9 +91,10 @@ public final class Discovery {
                         : Failure.of(Kind.REFUSED, question.failure().what());
             }
             return TargetRecord.parse(question.answer()).stream().map(Discovery::target).toList();
-        } catch (TextViolation odd) {
+        } catch (TextViolation exception) {
             throw Failure.of(Kind.PROTOCOL, session.portal()
-                    + " sent an invalid answer to SendTargets: " + odd.getMessage(), odd);
+                    + " sent an invalid answer to SendTargets: " + exception.getMessage(),
+                    exception);
         } finally {
             session.leave();
         }

@@ -35,7 +35,7 @@ final class FlushTracker {
      * between sending and acknowledgement, the write may be lost, whichever the target did first.
      */
     synchronized void acknowledged(long sentAfter, long resetsNow) {
-        look(resetsNow);
+        countResets(resetsNow);
         if (sentAfter == resetsNow) {
             acknowledged++;
         } else {
@@ -48,7 +48,7 @@ final class FlushTracker {
      * earlier loss has to be reported.
      */
     synchronized Flush begin(long resetsNow) {
-        look(resetsNow);
+        countResets(resetsNow);
         if (unreported) {
             unreported = false;
             return null;
@@ -63,7 +63,7 @@ final class FlushTracker {
 
     /** Ends a flush that the target has completed. False when writes were lost since it began. */
     synchronized boolean end(Flush flush, long resetsNow) {
-        look(resetsNow);
+        countResets(resetsNow);
         if (losses != flush.losses) {
             unreported = false;
             return false;
@@ -74,7 +74,7 @@ final class FlushTracker {
 
     /** Returns the number of times that writes may have been lost. */
     synchronized long losses(long resetsNow) {
-        look(resetsNow);
+        countResets(resetsNow);
         return losses;
     }
 
@@ -85,12 +85,12 @@ final class FlushTracker {
         unreported = true;
     }
 
-    /** Returns the cause of the last loss; {@code ofReset} is the cause of the last reset. */
-    synchronized LossCause cause(LossCause ofReset) {
-        return cause == null ? ofReset : cause;
+    /** Returns the cause of the last loss; {@code resetCause} is the cause of the last reset. */
+    synchronized LossCause cause(LossCause resetCause) {
+        return cause == null ? resetCause : cause;
     }
 
-    private void look(long resetsNow) {
+    private void countResets(long resetsNow) {
         if (resetsNow != resets && acknowledged > settled) {
             lost(null);
             settled = acknowledged;

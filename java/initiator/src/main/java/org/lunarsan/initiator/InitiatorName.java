@@ -39,7 +39,7 @@ final class InitiatorName {
     private static String hostName() {
         try {
             return Files.readString(HOST_NAME, StandardCharsets.UTF_8);
-        } catch (IOException | SecurityException elsewhere) {
+        } catch (IOException | SecurityException exception) {
             String windows = System.getenv("COMPUTERNAME");
             return windows == null ? "" : windows;
         }

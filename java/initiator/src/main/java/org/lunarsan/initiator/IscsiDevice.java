@@ -117,7 +117,7 @@ public final class IscsiDevice implements AsyncDevice {
         refuseToWaitInReader();
         try {
             life.lockInterruptibly();
-        } catch (InterruptedException by) {
+        } catch (InterruptedException exception) {
             Thread.currentThread().interrupt();
             throw Failures.toDeviceException(name, Operation.OPEN, DeviceException.NO_ADDRESS, 0,
                     Failure.interrupted());

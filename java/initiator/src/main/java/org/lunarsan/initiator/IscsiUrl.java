@@ -208,7 +208,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
             // Brackets allow only a literal: no name is looked up.
             InetAddress.getByName("[" + text + "]");
             return true;
-        } catch (UnknownHostException none) {
+        } catch (UnknownHostException exception) {
             return false;
         }
     }
@@ -272,7 +272,8 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
         StringBuilder text = new StringBuilder(SCHEME);
         user.ifPresent(name -> text.append(name).append('@'));
         text.append(portal);
-        unit.ifPresent(of -> text.append('/').append(of.target()).append('/').append(of.lun()));
+        unit.ifPresent(named -> text.append('/').append(named.target()).append('/')
+                .append(named.lun()));
         char separator = '?';
         if (headerDigest.isPresent()) {
             text.append(separator).append("header_digest=").append(word(headerDigest.get()));

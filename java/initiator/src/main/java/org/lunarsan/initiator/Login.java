@@ -85,11 +85,11 @@ final class Login {
             }
         });
         try {
-            Established made = steps(channel, options);
+            Established established = steps(channel, options);
             if (!ended.compareAndSet(false, true)) {
                 throw tooLate();
             }
-            return made;
+            return established;
         } finally {
             ended.set(true);
             LockSupport.unpark(watch);
@@ -120,7 +120,7 @@ final class Login {
             };
         } catch (LoginException refused) {
             throw refused;
-        } catch (SocketTimeoutException late) {
+        } catch (SocketTimeoutException exception) {
             throw tooLate();
         } catch (EOFException closed) {
             closedOverNewerKeys = login.newerKeysAreUnanswered();
@@ -196,8 +196,8 @@ final class Login {
     }
 
     static Failure unreachable(String portal, Exception why) {
-        String words = why.getMessage() == null ? why.getClass().getSimpleName() : why.getMessage();
-        return Failure.of(Kind.CONNECT, "cannot connect to " + portal + ": " + words, why)
+        String text = why.getMessage() == null ? why.getClass().getSimpleName() : why.getMessage();
+        return Failure.of(Kind.CONNECT, "cannot connect to " + portal + ": " + text, why)
                 .hint("check the address, and whether the server is running");
     }
 
@@ -207,7 +207,7 @@ final class Login {
         }
         try {
             channel.close();
-        } catch (IOException gone) {
+        } catch (IOException ignored) {
             // The channel is not used any more.
         }
     }

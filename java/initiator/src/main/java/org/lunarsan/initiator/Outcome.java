@@ -30,12 +30,12 @@ final class Outcome {
     }
 
     /**
-     * Judges how a task ended; pauses when the target is busy.
+     * Interprets the end of a task; pauses when the target is busy.
      *
      * @throws Failure when the task failed; if {@link Failure#isLost}, the command may be sent
      *         again once there is a session that accepts it
      */
-    Verdict judge(Task task) throws Failure {
+    Verdict interpret(Task task) throws Failure {
         Session session = task.home.session();
         if (task.failure() != null) {
             throw unanswered(task, session);

@@ -77,7 +77,7 @@ final class Quirks {
             retries.count = 0;
             connections = Math.min(connections, Math.max(standing, 1));
         }
-        settle(portal, "a further one was refused or lost " + RETRIES_MAX + " times, the last time"
+        report(portal, "a further one was refused or lost " + RETRIES_MAX + " times, the last time"
                 + " because " + why);
         return false;
     }
@@ -91,7 +91,7 @@ final class Quirks {
             losses.count = 0;
             connections = 1;
         }
-        settle(portal, ORDER_LOSSES_MAX + " sessions were lost with one of several connections, as"
+        report(portal, ORDER_LOSSES_MAX + " sessions were lost with one of several connections, as"
                 + " with targets that require commands in CmdSN order, the last time because "
                 + why);
     }
@@ -112,11 +112,11 @@ final class Quirks {
             joinLosses.count = 0;
             connections = 1;
         }
-        settle(portal, JOIN_LOSSES_MAX + " sessions in a row ended soon after a further connection"
+        report(portal, JOIN_LOSSES_MAX + " sessions in a row ended soon after a further connection"
                 + " began to log in, the last time because " + why);
     }
 
-    private void settle(String portal, String why) {
+    private void report(String portal, String why) {
         int left = connections();
         Log.warn(() -> portal + ": sessions continue with " + left + " of " + connectionsWanted
                 + " connections until the device is opened again: " + why);

@@ -74,9 +74,9 @@ final class Reader implements Runnable {
             }
         } catch (IOException | ClosedSelectorException ended) {
             why = ended;
-        } catch (RuntimeException | Error bug) {
-            connection.failed(bug);
-            throw bug;
+        } catch (RuntimeException | Error exception) {
+            connection.failed(exception);
+            throw exception;
         } finally {
             release();
             machine.readerStopped();
@@ -118,7 +118,7 @@ final class Reader implements Runnable {
             } finally {
                 lock.unlock();
             }
-            connection.settle();
+            connection.handleCompletions();
             thread.sendNoted();
             thread.wakeAnswered(waker, now);
         }
@@ -273,7 +273,7 @@ final class Reader implements Runnable {
     private void closeSelector() {
         try {
             selector.close();
-        } catch (IOException nothingToDo) {
+        } catch (IOException ignored) {
             // The selector is not used any more.
         }
     }

@@ -54,7 +54,7 @@ final class RepeatedCommand {
         after = sentAfter;
         try {
             Task task = met;
-            while (task == null || judge(order, task) != Outcome.Verdict.GOOD) {
+            while (task == null || interpretAndRelease(order, task) != Outcome.Verdict.GOOD) {
                 task = sendOnce(order);
             }
             return after;
@@ -94,14 +94,14 @@ final class RepeatedCommand {
         return task;
     }
 
-    /** Judges a completed task and releases it. */
-    private Outcome.Verdict judge(CommandRequest order, Task task) throws Failure {
+    /** Interprets the end of a task and releases the task. */
+    private Outcome.Verdict interpretAndRelease(CommandRequest order, Task task) throws Failure {
         Session session = task.home.session();
         try {
             if (task.broken() != null) {
                 throw unusable(task.broken());
             }
-            Outcome.Verdict verdict = outcome.judge(task);
+            Outcome.Verdict verdict = outcome.interpret(task);
             if (verdict == Outcome.Verdict.GOOD && !task.isGood()) {
                 throw incomplete(order, task);
             }

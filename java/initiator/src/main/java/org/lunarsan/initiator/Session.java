@@ -230,7 +230,7 @@ final class Session {
     }
 
     /** Processes a completed task of a connection: records its findings about session and unit. */
-    void judge(Connection connection, Task task) {
+    void recordFindings(Connection connection, Task task) {
         var failure = task.failure();
         if (failure == null) {
             if (Outcome.isCheckCondition(task)) {
@@ -379,8 +379,8 @@ final class Session {
         long until = System.nanoTime() + nanos;
         try {
             UninterruptedWaits.get(ask(new Logout(LogoutReason.CLOSE_SESSION, LEADING)), nanos);
-        } catch (Failure gone) {
-            Log.debug(() -> portal + ": no logout: " + gone.getMessage());
+        } catch (Failure exception) {
+            Log.debug(() -> portal + ": no logout: " + exception.getMessage());
         }
         List<Connection> left = List.copyOf(connections);
         Failure why = Failure.of(Kind.SESSION_LOST, "logged out from " + portal);

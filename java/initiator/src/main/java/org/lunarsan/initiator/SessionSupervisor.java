@@ -199,7 +199,7 @@ final class SessionSupervisor {
             while (working && left > 0) {
                 try {
                     changed.await(left, TimeUnit.NANOSECONDS);
-                } catch (InterruptedException later) {
+                } catch (InterruptedException exception) {
                     interrupted = true;
                 }
                 left = until - System.nanoTime();
@@ -252,10 +252,10 @@ final class SessionSupervisor {
             return true;
         } catch (Failure failed) {
             return failed(failed);
-        } catch (RuntimeException | Error defect) {
+        } catch (RuntimeException | Error exception) {
             // The defect will occur again: pause as after any other failure.
-            Log.warn(() -> "internal error of this initiator in a login: " + defect, defect);
-            return failed(thrown(defect));
+            Log.warn(() -> "internal error of this initiator in a login: " + exception, exception);
+            return failed(thrown(exception));
         }
     }
 

@@ -126,8 +126,8 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
                     session.addConnections(until);
                 }
                 return session;
-            } catch (TargetMovedException moved) {
-                next = redirectedPortal(moved);
+            } catch (TargetMovedException exception) {
+                next = redirectedPortal(exception);
             } catch (LoginException refused) {
                 throw failed(next, refused);
             }
@@ -187,9 +187,9 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
             Login login = new Login(portal, until);
             try {
                 return Session.open(this, number, login, portal, address, attentions);
-            } catch (Failure dropped) {
+            } catch (Failure exception) {
                 if (!login.wasClosedOverNewerKeys()) {
-                    throw dropped;
+                    throw exception;
                 }
             }
         }

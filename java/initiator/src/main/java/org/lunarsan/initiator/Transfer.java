@@ -74,9 +74,9 @@ final class Transfer extends TransferFuture implements Task.Completion {
             } catch (Failure failure) {
                 Operation operation = write ? Operation.WRITE : Operation.READ;
                 end(Failures.toDeviceException(disk.name(), operation, lba, blocks, failure));
-            } catch (RuntimeException | Error defect) {
-                end(defect);
-                throw defect;
+            } catch (RuntimeException | Error exception) {
+                end(exception);
+                throw exception;
             }
         });
     }

@@ -131,7 +131,7 @@ final class UncertainWrites {
             if (count > 0) {
                 settled.await(nanos, TimeUnit.NANOSECONDS);
             }
-        } catch (InterruptedException later) {
+        } catch (InterruptedException exception) {
             interrupted = true;
         } finally {
             lock.unlock();

@@ -46,7 +46,7 @@ final class UninterruptedWaits {
         for (long left = nanos; left > 0 && thread.isAlive(); left = until - System.nanoTime()) {
             try {
                 thread.join(Duration.ofNanos(left));
-            } catch (InterruptedException later) {
+            } catch (InterruptedException exception) {
                 interrupted = true;
             }
         }
@@ -62,10 +62,10 @@ final class UninterruptedWaits {
     static <T> T getInterruptibly(Future<T> future, long nanos) throws Failure {
         try {
             return future.get(nanos, TimeUnit.NANOSECONDS);
-        } catch (InterruptedException by) {
+        } catch (InterruptedException exception) {
             Thread.currentThread().interrupt();
             throw Failure.interrupted();
-        } catch (TimeoutException | ExecutionException none) {
+        } catch (TimeoutException | ExecutionException exception) {
             return null;
         }
     }
@@ -81,11 +81,11 @@ final class UninterruptedWaits {
             while (true) {
                 try {
                     return future.get(until - System.nanoTime(), TimeUnit.NANOSECONDS);
-                } catch (InterruptedException later) {
+                } catch (InterruptedException exception) {
                     interrupted = true;
                 }
             }
-        } catch (TimeoutException | ExecutionException none) {
+        } catch (TimeoutException | ExecutionException exception) {
             return null;
         } finally {
             if (interrupted) {

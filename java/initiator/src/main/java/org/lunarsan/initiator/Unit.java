@@ -59,8 +59,8 @@ final class Unit {
         Cdb.inquiry(cdb, INQUIRY_BYTES);
         try {
             return Inquiry.decode(command(cdb, INQUIRY_BYTES));
-        } catch (ScsiDataException odd) {
-            throw nonsense(odd);
+        } catch (ScsiDataException exception) {
+            throw nonsense(exception);
         }
     }
 
@@ -89,14 +89,14 @@ final class Unit {
             if (!isIllegal(failure)) {
                 throw failure;
             }
-        } catch (ScsiDataException odd) {
-            throw nonsense(odd);
+        } catch (ScsiDataException exception) {
+            throw nonsense(exception);
         }
         try {
             Cdb.readCapacity10(cdb);
             return Capacity.decode10(command(cdb, Cdb.CAPACITY_10_BYTES));
-        } catch (ScsiDataException odd) {
-            throw nonsense(odd);
+        } catch (ScsiDataException exception) {
+            throw nonsense(exception);
         }
     }
 
@@ -111,7 +111,7 @@ final class Unit {
                 return new CachingMode(false, false, false);
             }
             throw failure;
-        } catch (ScsiDataException odd) {
+        } catch (ScsiDataException exception) {
             return new CachingMode(false, false, false);
         }
     }
@@ -129,7 +129,7 @@ final class Unit {
             try {
                 order.fill(task, lun);
                 execute(task);
-                if (outcome.judge(task) == Outcome.Verdict.GOOD) {
+                if (outcome.interpret(task) == Outcome.Verdict.GOOD) {
                     return data.slice(0, task.dataInBytes());
                 }
             } finally {

@@ -32,8 +32,8 @@ final class UnitAttentions {
     private long nexusLostIn = -1;
 
     /** Sets the action to run when the unit reports that an acknowledged write has failed. */
-    void onLost(Runnable what) {
-        onLost = what;
+    void onLost(Runnable action) {
+        onLost = action;
     }
 
     /**

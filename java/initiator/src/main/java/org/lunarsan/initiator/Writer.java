@@ -103,9 +103,9 @@ final class Writer implements Runnable {
                     LockSupport.parkNanos(this, wait);
                 }
             }
-        } catch (RuntimeException | Error bug) {
-            connection.failed(bug);
-            connection.settle();
+        } catch (RuntimeException | Error exception) {
+            connection.failed(exception);
+            connection.handleCompletions();
         } finally {
             releaseBuffers();
         }
@@ -115,7 +115,7 @@ final class Writer implements Runnable {
     private void releaseBuffers() {
         if (stalled.compareAndSet(true, false)) {
             sender.abandon();
-            connection.settle();
+            connection.handleCompletions();
         }
     }
 
@@ -158,11 +158,11 @@ final class Writer implements Runnable {
         } catch (IOException | ClosedSelectorException broken) {
             abandon(ownsRound);
             connection.broke(broken);
-        } catch (RuntimeException | Error bug) {
+        } catch (RuntimeException | Error exception) {
             abandon(ownsRound);
-            connection.failed(bug);
+            connection.failed(exception);
         }
-        connection.settle();
+        connection.handleCompletions();
     }
 
     private void abandon(boolean ownsRound) {

@@ -38,8 +38,8 @@ final class Arenas implements AutoCloseable {
                     "asByteBuffer", MethodType.methodType(ByteBuffer.class)).invoke(segment);
         } catch (Exception | Error failed) {
             throw failed;
-        } catch (Throwable odd) {
-            throw new AssertionError(odd);
+        } catch (Throwable exception) {
+            throw new AssertionError(exception);
         }
     }
 
@@ -51,8 +51,8 @@ final class Arenas implements AutoCloseable {
         closed = true;
         try {
             ((AutoCloseable) arena).close();
-        } catch (Exception odd) {
-            throw new AssertionError(odd);
+        } catch (Exception exception) {
+            throw new AssertionError(exception);
         }
     }
 

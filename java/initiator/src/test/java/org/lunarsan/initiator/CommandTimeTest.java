@@ -26,7 +26,7 @@ import org.lunarsan.iscsi.pdu.TaskManagementRequest;
  */
 final class CommandTimeTest {
     /** The queries of opening have to be answered within the command time as well. */
-    private static IscsiOptions.Builder hasty() {
+    private static IscsiOptions.Builder shortTimes() {
         return IscsiOptions.builder().commandTime(Duration.ofSeconds(5));
     }
 
@@ -38,7 +38,7 @@ final class CommandTimeTest {
     @Test
     void overdueCommandsAreAborted() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
-                IscsiDevice disk = IscsiDevice.open(target.url(), hasty().build())) {
+                IscsiDevice disk = IscsiDevice.open(target.url(), shortTimes().build())) {
             writeUntilSuccess(disk);
             AtomicInteger aborts = new AtomicInteger();
             AtomicBoolean hangs = new AtomicBoolean(true);
@@ -64,7 +64,7 @@ final class CommandTimeTest {
      */
     @Test
     void unansweredAbortsEndTheSession() throws Exception {
-        IscsiOptions options = hasty().abortTime(Duration.ofMillis(200)).build();
+        IscsiOptions options = shortTimes().abortTime(Duration.ofMillis(200)).build();
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url(), options)) {
             writeUntilSuccess(disk);
@@ -91,8 +91,8 @@ final class CommandTimeTest {
             try {
                 disk.write(0, new byte[512]);
                 return;
-            } catch (IscsiException late) {
-                assertEquals(Kind.TIMED_OUT, late.kind());
+            } catch (IscsiException exception) {
+                assertEquals(Kind.TIMED_OUT, exception.kind());
             }
         }
     }
@@ -103,13 +103,13 @@ final class CommandTimeTest {
         IscsiOptions narrow = IscsiOptions.builder().queueDepth(2).build();
         try (MiniTarget target = new MiniTarget(256);
                 IscsiDevice disk = IscsiDevice.open(target.url(), narrow)) {
-            AtomicInteger most = new AtomicInteger();
-            AtomicInteger underWay = new AtomicInteger();
+            AtomicInteger peak = new AtomicInteger();
+            AtomicInteger concurrent = new AtomicInteger();
             target.script = (wire, pdu, data) -> {
                 if (isWrite(pdu)) {
-                    most.accumulateAndGet(underWay.incrementAndGet(), Math::max);
+                    peak.accumulateAndGet(concurrent.incrementAndGet(), Math::max);
                     wire.handle(pdu, data);
-                    underWay.decrementAndGet();
+                    concurrent.decrementAndGet();
                     return true;
                 }
                 return false;
@@ -121,7 +121,7 @@ final class CommandTimeTest {
                 writes.add(disk.writeAsync(block, ByteBuffer.wrap(data)));
             }
             writes.forEach(CompletableFuture::join);
-            assertTrue(most.get() <= 2);
+            assertTrue(peak.get() <= 2);
             for (int block = 0; block < 200; block++) {
                 assertEquals((byte) block, target.disk[block * 512]);
             }

@@ -90,8 +90,8 @@ final class ConnectionEndTest {
             try {
                 disk.write(1, new byte[512]);
                 return;
-            } catch (IscsiException late) {
-                assertEquals(Kind.TIMED_OUT, late.kind());
+            } catch (IscsiException exception) {
+                assertEquals(Kind.TIMED_OUT, exception.kind());
             }
         }
     }

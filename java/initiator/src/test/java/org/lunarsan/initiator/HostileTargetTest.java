@@ -182,7 +182,7 @@ final class HostileTargetTest {
         while (true) {
             try {
                 return IscsiDevice.open(target.url(), options);
-            } catch (DeviceException noise) {
+            } catch (DeviceException exception) {
                 Thread.onSpinWait();
             }
         }

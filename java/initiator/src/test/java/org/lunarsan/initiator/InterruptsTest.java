@@ -36,7 +36,7 @@ final class InterruptsTest {
     /** Far beyond the waits of the tests, so that only the interrupt ends a call. */
     private static final Duration LONG = Duration.ofHours(1);
     private static final Duration LIMIT = Duration.ofSeconds(60);
-    private static final IscsiOptions PATIENT = IscsiOptions.builder().loginTime(LONG)
+    private static final IscsiOptions LONG_WAITS = IscsiOptions.builder().loginTime(LONG)
             .commandTime(LONG).pingInterval(Duration.ZERO).logoutTime(LONG).build();
     private static final byte READ_CAPACITY_16 = (byte) 0x9e;
 
@@ -50,11 +50,11 @@ final class InterruptsTest {
 
     /** A thread that makes a call, and the exception of the call. */
     private record CallingThread(Thread thread, CompletableFuture<Throwable> thrown) {
-        static CallingThread start(Thread.Builder builder, BlockingCall what) {
+        static CallingThread start(Thread.Builder builder, BlockingCall call) {
             CompletableFuture<Throwable> thrown = new CompletableFuture<>();
             return new CallingThread(builder.start(() -> {
                 try {
-                    what.run();
+                    call.run();
                     thrown.complete(null);
                 } catch (IOException | RuntimeException | Error failure) {
                     boolean kept = Thread.currentThread().isInterrupted();
@@ -78,8 +78,8 @@ final class InterruptsTest {
 
     private static List<BlockingCall> blockingCalls(String portal) {
         String url = "iscsi://" + portal;
-        return List.of(() -> IscsiDevice.open(url + "/" + MiniTarget.NAME + "/0", PATIENT),
-                () -> Discovery.sendTargets(url, PATIENT));
+        return List.of(() -> IscsiDevice.open(url + "/" + MiniTarget.NAME + "/0", LONG_WAITS),
+                () -> Discovery.sendTargets(url, LONG_WAITS));
     }
 
     /** True if there is a thread, platform or virtual, of a session or login with this portal. */
@@ -102,12 +102,12 @@ final class InterruptsTest {
     /** Goal: an unanswered login ends with its caller, including its socket and threads. */
     @Test
     void anUnansweredLoginEnds() throws Exception {
-        try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
-            String portal = "127.0.0.1:" + mute.getLocalPort();
+        try (ServerSocket silentServer = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
+            String portal = "127.0.0.1:" + silentServer.getLocalPort();
             for (Thread.Builder caller : callers()) {
                 for (BlockingCall call : blockingCalls(portal)) {
                     CallingThread calling = CallingThread.start(caller, call);
-                    try (Socket socket = mute.accept()) {
+                    try (Socket socket = silentServer.accept()) {
                         assertTrue(socket.getInputStream().read() >= 0);
                         assertTrue(hasThreads(portal), "else the test sees none");
                         calling.interrupt();
@@ -122,11 +122,11 @@ final class InterruptsTest {
 
     /** Goal: a connection that is not accepted is not waited for. */
     @Test
-    void anUntakenConnectionEnds() throws Exception {
+    void aConnectionThatIsNotAcceptedEnds() throws Exception {
         List<Socket> queued = new ArrayList<>();
         try (ServerSocket full = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             while (fits(full, queued)) {
-                assertTrue(queued.size() < 100, "a queue of one takes no end");
+                assertTrue(queued.size() < 100, "the queue of the server never fills");
             }
             String portal = "127.0.0.1:" + full.getLocalPort();
             for (BlockingCall call : blockingCalls(portal)) {
@@ -150,43 +150,43 @@ final class InterruptsTest {
         try {
             socket.connect(server.getLocalSocketAddress(), 200);
             return true;
-        } catch (SocketTimeoutException full) {
+        } catch (SocketTimeoutException exception) {
             return false;
         }
     }
 
     /** Goal: a query in the new session ends as well, even if the logout is not answered. */
     @Test
-    void anUnansweredQuestionEnds() throws Exception {
+    void anUnansweredQueryEnds() throws Exception {
         for (Thread.Builder caller : callers()) {
-            for (boolean deaf : new boolean[] {false, true}) {
-                endsAtTheExchange(caller, 0, deaf);
-                endsAtTheExchange(caller, 1, deaf);
+            for (boolean ignoresLogout : new boolean[] {false, true}) {
+                endsAtTheExchange(caller, 0, ignoresLogout);
+                endsAtTheExchange(caller, 1, ignoresLogout);
             }
         }
     }
 
-    private void endsAtTheExchange(Thread.Builder caller, int call, boolean deaf)
+    private void endsAtTheExchange(Thread.Builder caller, int call, boolean ignoresLogout)
             throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
-            CountDownLatch asks = new CountDownLatch(1);
-            CountDownLatch leaves = new CountDownLatch(1);
+            CountDownLatch queryArrived = new CountDownLatch(1);
+            CountDownLatch logoutArrived = new CountDownLatch(1);
             target.script = (wire, pdu, data) -> {
-                if (isQuestion(pdu)) {
-                    asks.countDown();
+                if (isQuery(pdu)) {
+                    queryArrived.countDown();
                     return true;
                 }
                 if (pdu instanceof LogoutRequest) {
-                    leaves.countDown();
-                    return deaf;
+                    logoutArrived.countDown();
+                    return ignoresLogout;
                 }
                 return false;
             };
             CallingThread calling =
                     CallingThread.start(caller, blockingCalls(target.portal()).get(call));
-            asks.await();
+            queryArrived.await();
             calling.interrupt();
-            leaves.await();
+            logoutArrived.await();
             assertEnds(target.portal());
             while (!target.wires.isEmpty()) {
                 Thread.onSpinWait();
@@ -194,7 +194,7 @@ final class InterruptsTest {
         }
     }
 
-    private static boolean isQuestion(Pdu pdu) {
+    private static boolean isQuery(Pdu pdu) {
         return pdu instanceof TextRequest
                 || pdu instanceof ScsiCommand command && command.cdb()[0] == READ_CAPACITY_16;
     }
@@ -203,7 +203,7 @@ final class InterruptsTest {
     @Test
     void interruptedThreadsStartNothing() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
-                IscsiDevice disk = IscsiDevice.of(IscsiUrl.parse(target.url()), PATIENT)) {
+                IscsiDevice disk = IscsiDevice.of(IscsiUrl.parse(target.url()), LONG_WAITS)) {
             Thread.currentThread().interrupt();
             DeviceOpenException reported = assertThrows(DeviceOpenException.class, disk::open);
             assertTrue(Thread.interrupted(), "the interrupt is the caller's");
@@ -219,12 +219,12 @@ final class InterruptsTest {
     /** Goal: a wait for another thread that opens the device, or for a name, ends as well. */
     @Test
     void interruptedThreadsDoNotWaitForOthers() throws Exception {
-        try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
-            String portal = "127.0.0.1:" + mute.getLocalPort();
+        try (ServerSocket silentServer = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
+            String portal = "127.0.0.1:" + silentServer.getLocalPort();
             IscsiDevice disk = IscsiDevice.of(IscsiUrl.parse(
-                    "iscsi://" + portal + "/" + MiniTarget.NAME + "/0"), PATIENT);
+                    "iscsi://" + portal + "/" + MiniTarget.NAME + "/0"), LONG_WAITS);
             CallingThread first = CallingThread.start(Thread.ofPlatform(), disk::open);
-            try (Socket socket = mute.accept()) {
+            try (Socket socket = silentServer.accept()) {
                 assertTrue(socket.getInputStream().read() >= 0);
                 CallingThread second = CallingThread.start(Thread.ofPlatform(), disk::open);
                 while (second.thread().getState() != Thread.State.WAITING) {

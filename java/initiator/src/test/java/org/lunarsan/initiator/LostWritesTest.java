@@ -80,10 +80,10 @@ final class LostWritesTest {
             };
             CompletableFuture<Void> failed = disk.flushAsync();
             both.join();
-            CompletableFuture<Void> beside = disk.flushAsync();
+            CompletableFuture<Void> concurrent = disk.flushAsync();
             Throwable failure = failed.handle((done, thrown) -> thrown).join();
             assertTrue(failure instanceof MediumException, () -> "not " + failure);
-            Throwable also = beside.handle((done, thrown) -> thrown).join();
+            Throwable also = concurrent.handle((done, thrown) -> thrown).join();
             assertTrue(also instanceof PoisonedException, () -> "not " + also);
         }
     }

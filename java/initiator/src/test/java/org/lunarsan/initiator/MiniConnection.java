@@ -92,7 +92,7 @@ final class MiniConnection implements Runnable {
             while (true) {
                 receive();
             }
-        } catch (IOException over) {
+        } catch (IOException exception) {
             cut();
         } finally {
             target.wires.remove(this);
@@ -103,7 +103,7 @@ final class MiniConnection implements Runnable {
         isCut = true;
         try {
             socket.close();
-        } catch (IOException gone) {
+        } catch (IOException ignored) {
             // The connection is cut in any case.
         }
     }

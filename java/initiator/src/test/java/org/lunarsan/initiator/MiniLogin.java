@@ -54,8 +54,8 @@ final class MiniLogin {
         }
         try {
             return answer(request, Pairs.parse(data), text);
-        } catch (TextViolation odd) {
-            throw new EOFException("the initiator writes nonsense: " + odd.getMessage());
+        } catch (TextViolation exception) {
+            throw new EOFException("the initiator writes nonsense: " + exception.getMessage());
         }
     }
 

@@ -103,7 +103,7 @@ final class MiniTarget implements AutoCloseable {
                 MiniConnection wire = new MiniConnection(this, socket);
                 wires.add(wire);
                 Thread.ofVirtual().start(wire);
-            } catch (IOException over) {
+            } catch (IOException exception) {
                 return;
             }
         }

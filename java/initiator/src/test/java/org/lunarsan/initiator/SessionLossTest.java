@@ -359,7 +359,7 @@ final class SessionLossTest {
         try {
             disk.read(0, new byte[512]);
             return true;
-        } catch (DisconnectedException notYet) {
+        } catch (DisconnectedException exception) {
             return false;
         }
     }

@@ -175,7 +175,7 @@ final class IntentLog {
      *
      * @param limit how long to wait for members
      */
-    List<Parallel.Failed<MirrorMember>> settle(
+    List<Parallel.Failed<MirrorMember>> endLastFlush(
             int flushed, IntPredicate same, List<MirrorMember> current, Duration limit) {
         writing.lock();
         try {

@@ -43,7 +43,7 @@ final class MemberReads {
         try {
             Thread.ofVirtual().name("pool read").start(
                     () -> read(member, data, lossesKnown));
-        } catch (OutOfMemoryError noThread) {
+        } catch (OutOfMemoryError exception) {
             read(member, data, lossesKnown);
         }
     }
@@ -84,7 +84,7 @@ final class MemberReads {
                         underWay.remove(answer.member);
                     }
                     return answer;
-                } catch (InterruptedException later) {
+                } catch (InterruptedException exception) {
                     interrupted = true;
                 }
             }

@@ -250,12 +250,12 @@ final class Mirror {
         boolean left;
         try {
             left = membership.leaveOut(Membership.recordFailures(failed));
-        } catch (DeviceException notRecorded) {
+        } catch (DeviceException exception) {
             // The marks stay, because no label records which members missed the change.
             membership.refuseClosing(operation, address);
             DeviceException failure = PoolFailures.of(
                     membership.name(), operation, address, blocks, failed);
-            failure.addSuppressed(notRecorded);
+            failure.addSuppressed(exception);
             throw failure;
         }
         unrecorded.decrementAndGet();
@@ -378,7 +378,7 @@ final class Mirror {
      * @param limit for the flush, and for the page after it
      * @return members that failed or did not answer: marks stay
      */
-    List<Parallel.Failed<MirrorMember>> settle(Duration limit) {
+    List<Parallel.Failed<MirrorMember>> flushAndRemoveMarks(Duration limit) {
         // Writes that were not flushed are marked.
         if (membership.isOpenedReadOnly() || intents.dirtyCount() == 0) {
             return List.of();
@@ -389,7 +389,7 @@ final class Mirror {
                 limit, Operation.FLUSH, current, member -> member.device.flush());
         failed = withLost(failed, current);
         return failed.isEmpty()
-                ? intents.settle(flushed, this::isSame, current, limit)
+                ? intents.endLastFlush(flushed, this::isSame, current, limit)
                 : failed;
     }
 }

@@ -38,7 +38,7 @@ final class MirrorClosing {
         try {
             int marked = mirror.intents().dirtyCount();
             if (drained) {
-                settle();
+                flushLast();
                 if (marked > 0 && mirror.hasUnrecordedFailure()) {
                     troubles.add("a member missed a change and could not be left out");
                 }
@@ -67,8 +67,8 @@ final class MirrorClosing {
      * Flushes for the last time. A member that fails may have lost writes that the others have: if
      * it stayed current, the next opening could copy from it.
      */
-    private void settle() {
-        List<Parallel.Failed<MirrorMember>> failed = mirror.settle(limit);
+    private void flushLast() {
+        List<Parallel.Failed<MirrorMember>> failed = mirror.flushAndRemoveMarks(limit);
         note("the last flush failed", failed);
         if (!failed.isEmpty()
                 && membership.leaveOutClosing(Membership.recordFailures(failed), limit)) {
@@ -106,7 +106,7 @@ final class MirrorClosing {
             while (true) {
                 try {
                     return lock.tryLock(limit.toNanos(), TimeUnit.NANOSECONDS);
-                } catch (InterruptedException later) {
+                } catch (InterruptedException exception) {
                     interrupted = true;
                 }
             }

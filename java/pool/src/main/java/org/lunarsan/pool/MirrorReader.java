@@ -185,9 +185,9 @@ final class MirrorReader {
             mirror.within(Operation.READ, source, one -> one.read(address, data.duplicate()));
             // Most devices report a loss only by a flush.
             mirror.within(Operation.FLUSH, source, one -> one.device.checkLosses());
-        } catch (DeviceException asBad) {
+        } catch (DeviceException exception) {
             // Neither member is better than the other: later reads of these blocks fail.
-            source.fail(asBad);
+            source.fail(exception);
             return;
         }
         if (source.hasLost()) {

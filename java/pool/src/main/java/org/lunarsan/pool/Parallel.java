@@ -157,7 +157,7 @@ final class Parallel {
             Thread thread = Thread.ofVirtual().name("pool member").unstarted(() -> run(member));
             try {
                 thread.start();
-            } catch (OutOfMemoryError noThread) {
+            } catch (OutOfMemoryError exception) {
                 run(member);
             }
         }
@@ -240,7 +240,7 @@ final class Parallel {
             try {
                 latch.await(nanos - (System.nanoTime() - begin), TimeUnit.NANOSECONDS);
                 break;
-            } catch (InterruptedException later) {
+            } catch (InterruptedException exception) {
                 interrupted = true;
             }
         }

@@ -14,12 +14,12 @@ final class PieceBuffers {
     /** Limit of buffers in use at the same time, and of those kept. */
     private static final int PIECES_MAX = 16;
 
-    private final Semaphore room = new Semaphore(PIECES_MAX);
+    private final Semaphore permits = new Semaphore(PIECES_MAX);
     private final ArrayBlockingQueue<ByteBuffer> kept = new ArrayBlockingQueue<>(PIECES_MAX);
 
-    /** Takes a buffer of this length; has to be given back. */
+    /** Takes a buffer of this length; has to be {@linkplain #release released}. */
     ByteBuffer take(int bytes) {
-        room.acquireUninterruptibly();
+        permits.acquireUninterruptibly();
         ByteBuffer buffer = kept.poll();
         try {
             if (buffer == null) {
@@ -28,14 +28,14 @@ final class PieceBuffers {
             }
         } finally {
             if (buffer == null) {
-                room.release();
+                permits.release();
             }
         }
         return buffer.clear().limit(bytes);
     }
 
-    void give(ByteBuffer buffer) {
+    void release(ByteBuffer buffer) {
         kept.add(buffer);
-        room.release();
+        permits.release();
     }
 }

@@ -166,10 +166,10 @@ final class Resync {
             } finally {
                 mirror.membership().readLock().unlock();
             }
-        } catch (LateMemberException late) {
+        } catch (LateMemberException exception) {
             // Before the blocks are unlocked: a later write to the member could be overwritten.
-            leaveOut(late);
-            throw late;
+            leaveOut(exception);
+            throw exception;
         } finally {
             held.release();
         }
@@ -270,8 +270,8 @@ final class Resync {
             if (!mirror.membership().isClosing()) {
                 mirror.membership().leaveOut(List.of(target));
             }
-        } catch (DeviceException | RuntimeException | OutOfMemoryError worse) {
-            failure.addSuppressed(worse);
+        } catch (DeviceException | RuntimeException | OutOfMemoryError exception) {
+            failure.addSuppressed(exception);
         }
         return failure;
     }

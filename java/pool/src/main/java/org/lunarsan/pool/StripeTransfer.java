@@ -174,7 +174,7 @@ final class StripeTransfer {
         } finally {
             if (!gathered) {
                 // The caller's memory cannot be read.
-                pool.buffers().give(buffer);
+                pool.buffers().release(buffer);
             }
         }
     }
@@ -203,7 +203,7 @@ final class StripeTransfer {
                 scatter(chunk, buffer);
             }
         } finally {
-            pool.buffers().give(buffer);
+            pool.buffers().release(buffer);
         }
     }
 
@@ -228,7 +228,7 @@ final class StripeTransfer {
             begun = chunk.device().begin(operation, first, buffer);
         } finally {
             if (begun == null) {
-                pool.buffers().give(buffer);
+                pool.buffers().release(buffer);
             }
         }
         return begun.whenComplete((done, thrown) -> {
@@ -237,7 +237,7 @@ final class StripeTransfer {
                     scatter(chunk, buffer);
                 }
             } finally {
-                pool.buffers().give(buffer);
+                pool.buffers().release(buffer);
             }
         });
     }

@@ -110,8 +110,8 @@ class MirrorClosingTest {
                 entered.countDown();
                 try {
                     free.await();
-                } catch (InterruptedException never) {
-                    throw new IllegalStateException(never);
+                } catch (InterruptedException exception) {
+                    throw new IllegalStateException(exception);
                 }
             }
         }

@@ -43,8 +43,8 @@ class MirrorFlushOnlyLossTest {
     }
 
     /** Opens a mirror of labelled disks that waits for its members without a limit. */
-    private void open(List<MemoryDevice> of) throws DeviceException {
-        caches = of.stream().map(VolatileDevice::withoutCount).toList();
+    private void open(List<MemoryDevice> devices) throws DeviceException {
+        caches = devices.stream().map(VolatileDevice::withoutCount).toList();
         members = Members.faulty(caches, 1);
         pool = MirroredDevice.of(members, MirrorOptions.DEFAULT.withMemberMillisMax(0));
         pool.open();

@@ -105,9 +105,9 @@ class MirrorPropertiesTest {
                 case 1, 2, 3, 4 -> check(pool, first, blocks);
                 default -> write(pool, first, blocks);
             }
-        } catch (DeviceException allFailed) {
+        } catch (DeviceException exception) {
             // All members failed at once: the result of the write is unknown, and determined below.
-            String words = allFailed.getMessage();
+            String words = exception.getMessage();
             assertTrue(words.contains("a member failed") || words.contains("no member"), words);
         }
     }

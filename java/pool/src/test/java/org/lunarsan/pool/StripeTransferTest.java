@@ -256,8 +256,8 @@ class StripeTransferTest {
                 super.close();
                 try {
                     free.await();
-                } catch (InterruptedException never) {
-                    throw new IllegalStateException(never);
+                } catch (InterruptedException exception) {
+                    throw new IllegalStateException(exception);
                 }
             }
         });

@@ -50,7 +50,7 @@ final class TrialProxy implements AutoCloseable {
             try {
                 Socket client = server.accept();
                 Thread.ofVirtual().start(() -> relay(client));
-            } catch (IOException over) {
+            } catch (IOException ignored) {
                 // The server socket is closed, which ends the loop.
             }
         }
@@ -59,18 +59,18 @@ final class TrialProxy implements AutoCloseable {
     private void relay(Socket client) {
         try {
             if (refuses) {
-                throw new IOException("it is refused");
+                throw new IOException("the connection is refused");
             }
             Socket target = new Socket(InetAddress.getLoopbackAddress(), targetPort);
             open.put(client, target);
-            Thread.ofVirtual().start(() -> pass(client, target, false));
-            pass(target, client, true);
-        } catch (IOException nobodyThere) {
+            Thread.ofVirtual().start(() -> forward(client, target, false));
+            forward(target, client, true);
+        } catch (IOException exception) {
             drop(client);
         }
     }
 
-    private void pass(Socket from, Socket to, boolean fromTarget) {
+    private void forward(Socket from, Socket to, boolean fromTarget) {
         byte[] bytes = new byte[1 << 16];
         try {
             to.setTcpNoDelay(true);
@@ -78,11 +78,11 @@ final class TrialProxy implements AutoCloseable {
             OutputStream out = to.getOutputStream();
             for (int count = in.read(bytes); count >= 0; count = in.read(bytes)) {
                 if (fromTarget) {
-                    doNotWait(bytes, count);
+                    clearTime2Wait(bytes, count);
                 }
                 out.write(bytes, 0, count);
             }
-        } catch (IOException over) {
+        } catch (IOException ignored) {
             // Both sides are closed below.
         }
         drop(from);
@@ -90,7 +90,7 @@ final class TrialProxy implements AutoCloseable {
         open.remove(fromTarget ? to : from);
     }
 
-    private static void doNotWait(byte[] bytes, int count) {
+    private static void clearTime2Wait(byte[] bytes, int count) {
         int at = new String(bytes, 0, count, StandardCharsets.ISO_8859_1).indexOf(WAIT);
         if (at >= 0 && at + WAIT.length() < count) {
             bytes[at + WAIT.length()] = '0';

@@ -310,10 +310,10 @@ final class TrialRound {
         TrialLedger.Look look = ledger.beginRead(first, count);
         front.read(first, buffer.clear());
         noteLosses();
-        judge(look, buffer.flip(), own);
+        checkVersions(look, buffer.flip(), own);
     }
 
-    private void judge(TrialLedger.Look look, ByteBuffer found, boolean own) {
+    private void checkVersions(TrialLedger.Look look, ByteBuffer found, boolean own) {
         int[] versions = new int[found.remaining() / Members.BLOCK];
         for (int index = 0; index < versions.length; index++) {
             int at = index * Members.BLOCK;
@@ -463,7 +463,7 @@ final class TrialRound {
             long losses = ledger.beginWrite(first, blocks, version);
             boolean[] abandoned = new boolean[1];
             boolean done = random.nextBoolean() ? waitedWrite(first, data)
-                    : settle(front.writeAsync(first, data), () -> abandoned[0] = true);
+                    : endOrAbandon(front.writeAsync(first, data), () -> abandoned[0] = true);
             // The buffer is ours again, however the write has ended.
             fill(data, TrialLedger.NOISE);
             ledger.endWrite(first, blocks, done, abandoned[0], losses);
@@ -487,9 +487,9 @@ final class TrialRound {
             int blocks = 1 + random.nextInt(LENGTH_MAX);
             ByteBuffer into = buffer(blocks, TrialLedger.NOISE);
             TrialLedger.Look look = ledger.beginRead(first, blocks);
-            if (settle(front.readAsync(first, into), () -> { })) {
+            if (endOrAbandon(front.readAsync(first, into), () -> { })) {
                 noteLosses();
-                judge(look, into.flip(), true);
+                checkVersions(look, into.flip(), true);
             } else {
                 fill(into, TrialLedger.NOISE);
                 abandoned = into;
@@ -505,7 +505,7 @@ final class TrialRound {
         }
 
         /** Waits for a transfer, or gives it up after some time. */
-        private boolean settle(CompletableFuture<Void> transfer, Runnable onAbandon)
+        private boolean endOrAbandon(CompletableFuture<Void> transfer, Runnable onAbandon)
                 throws InterruptedException {
             boolean bounded = random.nextBoolean();
             if (bounded) {
@@ -521,7 +521,7 @@ final class TrialRound {
                     onAbandon.run();
                 }
                 return false;
-            } catch (CancellationException abandoned) {
+            } catch (CancellationException exception) {
                 return false;
             }
         }

@@ -39,8 +39,8 @@ abstract class BufferContract extends ContractBase {
             return null;
         } catch (RuntimeException | DeviceException refusal) {
             return refusal;
-        } catch (Exception other) {
-            throw new AssertionError("a mistake of the caller ends with " + other, other);
+        } catch (Exception exception) {
+            throw new AssertionError("a mistake of the caller ends with " + exception, exception);
         }
     }
 
@@ -62,7 +62,7 @@ abstract class BufferContract extends ContractBase {
         Thread owner = new Thread(() -> {
             try {
                 made.add(ForeignMemory.confined().allocate(bytes));
-            } catch (RuntimeException noForeignMemory) {
+            } catch (RuntimeException ignored) {
                 // The caller makes the same call, and is skipped for the same reason.
             }
         });

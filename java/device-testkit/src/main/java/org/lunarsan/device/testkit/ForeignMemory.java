@@ -49,7 +49,7 @@ final class ForeignMemory {
             try {
                 close();
                 return;
-            } catch (IllegalStateException inUse) {
+            } catch (IllegalStateException exception) {
                 Thread.yield();
             }
         }

@@ -101,19 +101,19 @@ public abstract class HangingContract {
 
     /** Returns when any inner device hangs. */
     private void awaitHanging() throws InterruptedException {
-        CountDownLatch any = new CountDownLatch(1);
+        CountDownLatch anyHangs = new CountDownLatch(1);
         List<Thread> waiting = new ArrayList<>();
         for (FaultyDevice one : innerDevices) {
             waiting.add(Thread.ofVirtual().start(() -> {
                 try {
                     one.awaitHanging(1);
-                    any.countDown();
-                } catch (InterruptedException over) {
+                    anyHangs.countDown();
+                } catch (InterruptedException ignored) {
                     // Another one hangs.
                 }
             }));
         }
-        any.await();
+        anyHangs.await();
         for (Thread thread : waiting) {
             thread.interrupt();
             thread.join();

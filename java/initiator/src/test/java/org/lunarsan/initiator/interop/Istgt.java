@@ -85,9 +85,9 @@ final class Istgt implements AutoCloseable {
             try {
                 new Socket("127.0.0.1", port).close();
                 return;
-            } catch (IOException notYet) {
+            } catch (IOException exception) {
                 if (until - System.nanoTime() <= 0) {
-                    throw notYet;
+                    throw exception;
                 }
                 Thread.onSpinWait();
             }

@@ -63,7 +63,7 @@ final class LunarTest {
                 Thread cutter = Thread.ofVirtual().start(() -> {
                     try {
                         cutAll(relay, random);
-                    } catch (InterruptedException given) {
+                    } catch (InterruptedException ignored) {
                         // The workload has failed meanwhile.
                     } finally {
                         over.set(true);
@@ -100,9 +100,9 @@ final class LunarTest {
         relay.cutAt(cut);
         try {
             cut.done().get(CUT_SECONDS_MAX, TimeUnit.SECONDS);
-        } catch (ExecutionException | TimeoutException never) {
+        } catch (ExecutionException | TimeoutException exception) {
             String kind = Opcode.name(cut.opcode());
-            throw new IllegalStateException("no " + kind + " to cut at", never);
+            throw new IllegalStateException("no " + kind + " to cut at", exception);
         }
     }
 

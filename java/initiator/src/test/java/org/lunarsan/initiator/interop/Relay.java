@@ -83,7 +83,7 @@ final class Relay implements AutoCloseable {
         while (true) {
             try {
                 relay(server.accept());
-            } catch (IOException over) {
+            } catch (IOException exception) {
                 if (server.isClosed()) {
                     return;
                 }
@@ -98,7 +98,7 @@ final class Relay implements AutoCloseable {
             boolean[] full = new boolean[1];
             Thread.ofVirtual().start(() -> pass(client, target, full));
             Thread.ofVirtual().start(() -> pass(target, client, full));
-        } catch (IOException nobodyThere) {
+        } catch (IOException exception) {
             client.close();
         }
     }
@@ -113,7 +113,7 @@ final class Relay implements AutoCloseable {
             while (passOne(in, out, full)) {
                 out.flush();
             }
-        } catch (IOException over) {
+        } catch (IOException ignored) {
             // The other direction detects the end by itself.
         }
     }

@@ -46,7 +46,7 @@ final class Server implements AutoCloseable {
                     ready.complete(line);
                 }
             }
-        } catch (IOException over) {
+        } catch (IOException ignored) {
             // The process has ended.
         }
         ready.completeExceptionally(new IOException("it ended: " + log()));
@@ -89,7 +89,7 @@ final class Server implements AutoCloseable {
             int port = PORT_FIRST + (begin + PORT_NEXT.getAndIncrement()) % PORTS;
             try (ServerSocket socket = new ServerSocket(port, 1, LOOPBACK)) {
                 return socket.getLocalPort();
-            } catch (BindException taken) {
+            } catch (BindException exception) {
                 continue;
             }
         }

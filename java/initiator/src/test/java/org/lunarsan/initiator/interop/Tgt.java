@@ -36,9 +36,9 @@ final class Tgt implements AutoCloseable {
             try {
                 admin("show", "--mode", "target");
                 return;
-            } catch (IOException notYet) {
+            } catch (IOException exception) {
                 if (until - System.nanoTime() <= 0) {
-                    throw notYet;
+                    throw exception;
                 }
                 Thread.onSpinWait();
             }

@@ -109,7 +109,7 @@ final class DataHandler {
         command.residualBytes = residualBytes;
         command.response = ServiceResponse.COMMAND_COMPLETED;
         command.status = status;
-        judgeData(command, command.residual, residualBytes);
+        setDataLength(command, command.residual, residualBytes);
         state.finish(command, null);
     }
 
@@ -188,7 +188,7 @@ final class DataHandler {
                         command.inputSn));
             }
             boolean both = command.isBidirectional();
-            judgeData(command, both ? command.readResidual : command.residual,
+            setDataLength(command, both ? command.readResidual : command.residual,
                     both ? command.readResidualBytes : command.residualBytes);
         } else {
             command.dataInBytes = command.received.contiguous();
@@ -215,10 +215,10 @@ final class DataHandler {
     }
 
     /**
-     * Computes the length of data from the start of the data-in range. A command that ended well
+     * Sets the length of data from the start of the data-in range. A command that ended well
      * must have received all data except its residual: otherwise garbage would be taken for data.
      */
-    private static void judgeData(Command command, Residual residual, int residualBytes)
+    private static void setDataLength(Command command, Residual residual, int residualBytes)
             throws Violated {
         int max = command.dataInBytesMax();
         long except = residual == Residual.UNDERFLOW ? Integer.toUnsignedLong(residualBytes) : 0;

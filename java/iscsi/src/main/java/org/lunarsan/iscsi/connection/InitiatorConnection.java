@@ -72,7 +72,7 @@ public final class InitiatorConnection {
                 session.joined(cid, established.tsih(), established.session()),
                 established.connection(), established.expStatSn());
         session.window(established.expCmdSn(), established.maxCmdSn());
-        state.timers.heard = now;
+        state.timers.lastReceived = now;
         submitter = new RequestSubmitter(state);
         encoder = new PduEncoder(state);
         dataHandler = new DataHandler(state);
@@ -187,7 +187,7 @@ public final class InitiatorConnection {
      */
     public long nanosSilent(long now) {
         synchronized (lock) {
-            return now - state.timers.heard;
+            return now - state.timers.lastReceived;
         }
     }
 
@@ -227,9 +227,9 @@ public final class InitiatorConnection {
                 receive.set(Receive.Destination.CLOSED);
                 return;
             }
-            state.timers.heard = now;
+            state.timers.lastReceived = now;
             try {
-                judge(now, header, header.position(), receive);
+                dispatch(now, header, header.position(), receive);
             } catch (Violated violated) {
                 state.violated(violated);
                 receive.set(Receive.Destination.CLOSED);
@@ -238,7 +238,7 @@ public final class InitiatorConnection {
         }
     }
 
-    private void judge(long now, ByteBuffer header, int at, Receive receive) throws Violated {
+    private void dispatch(long now, ByteBuffer header, int at, Receive receive) throws Violated {
         int opcode = BasicHeader.opcode(header, at);
         int bytes = BasicHeader.dataSegmentLength(header, at);
         int bytesMax = state.parameters.receiveDataSegmentBytesMax();
@@ -256,7 +256,7 @@ public final class InitiatorConnection {
                 return;
             }
             case Opcode.NOP_IN -> controlHandler.onNopInHeader(NopIn.decode(header.duplicate()));
-            default -> judgeAnswer(opcode, header, at);
+            default -> checkResponse(opcode, header, at);
         }
         control.clear().put(0, header, at, BasicHeader.HEADER_BYTES);
         if (bytes == 0) {
@@ -267,7 +267,7 @@ public final class InitiatorConnection {
     }
 
     /** Checks the numbers of all PDUs that consume a StatSN. */
-    private void judgeAnswer(int opcode, ByteBuffer header, int at) throws Violated {
+    private void checkResponse(int opcode, ByteBuffer header, int at) throws Violated {
         switch (opcode) {
             case Opcode.SCSI_RESPONSE -> dataHandler.onResponseHeader(header, at);
             case Opcode.TASK_MANAGEMENT_RESPONSE, Opcode.TEXT_RESPONSE, Opcode.LOGOUT_RESPONSE,
@@ -297,7 +297,7 @@ public final class InitiatorConnection {
             incoming = Receive.Destination.NOTHING;
             state.receiving = null;
             if (state.isOpen()) {
-                state.timers.heard = now;
+                state.timers.lastReceived = now;
                 try {
                     if (!digestOk && destination != Receive.Destination.NOTHING) {
                         throw new Violated(new Violation.DataDigest(incomingOpcode));

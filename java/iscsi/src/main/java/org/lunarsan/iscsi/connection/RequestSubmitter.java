@@ -88,8 +88,8 @@ final class RequestSubmitter {
         if (ManagementFunction.protocolLevel(function) > state.agreed.protocolLevel()) {
             return "the function needs iSCSIProtocolLevel 2";
         }
-        boolean namesNone = management.referenced == null;
-        return ManagementFunction.isOfOneTask(function) && namesNone
+        boolean hasNoReference = management.referenced == null;
+        return ManagementFunction.isOfOneTask(function) && hasNoReference
                 ? "the function has to name a task" : null;
     }
 
@@ -102,12 +102,12 @@ final class RequestSubmitter {
             state.enqueue(management);
             return;
         }
-        boolean inHand = state.slots.find(task.tag) == task;
+        boolean isOpen = state.slots.find(task.tag) == task;
         boolean isAbort = management.function == ManagementFunction.ABORT_TASK;
-        if (inHand && task.state == Request.WAITING && isAbort) {
+        if (isOpen && task.state == Request.WAITING && isAbort) {
             withdraw(task);
             answer(management, ManagementResponse.FUNCTION_COMPLETE);
-        } else if (inHand && task.state == Request.SENT) {
+        } else if (isOpen && task.state == Request.SENT) {
             management.referencedTag = task.tag;
             state.enqueue(management);
         } else {
@@ -147,13 +147,13 @@ final class RequestSubmitter {
 
     /**
      * Accepts no new requests, and logs this connection out when all pending ones have ended, at
-     * the latest at {@code by}.
+     * the latest at {@code deadline}.
      */
-    void drain(long by) {
+    void drain(long deadline) {
         if (state.phase == ConnectionState.Phase.FULL_FEATURE) {
             state.phase = ConnectionState.Phase.DRAINING;
             state.timers.drains = true;
-            state.timers.drainBy = by;
+            state.timers.drainBy = deadline;
             state.wake.run();
         }
     }

@@ -11,7 +11,7 @@ final class Timers {
     static final long NEVER = Long.MAX_VALUE;
 
     /** Time of the last arrival. */
-    long heard;
+    long lastReceived;
     boolean isPinged;
     /** Time of our last unanswered ping. */
     long pinged;
@@ -36,10 +36,10 @@ final class Timers {
      */
     long silenceLeft(long now, ConnectionLimits limits) {
         if (isPinged) {
-            long last = pinged - heard > 0 ? pinged : heard;
+            long last = pinged - lastReceived > 0 ? pinged : lastReceived;
             return left(now, last + limits.pingNanos());
         }
         boolean never = limits.pingIntervalNanos() == 0;
-        return never ? NEVER : left(now, heard + limits.pingIntervalNanos());
+        return never ? NEVER : left(now, lastReceived + limits.pingIntervalNanos());
     }
 }

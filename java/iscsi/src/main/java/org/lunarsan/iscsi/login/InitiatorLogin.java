@@ -107,7 +107,7 @@ public final class InitiatorLogin {
         int opcode = BasicHeader.opcode(header, header.position());
         LoginResponse response = LoginResponse.decode(header.duplicate());
         try {
-            judge(opcode, response);
+            checkHeader(opcode, response);
             outstanding = false;
             proposalUnanswered = false;
             expStatSn = response.statSn() + 1;
@@ -160,7 +160,7 @@ public final class InitiatorLogin {
     }
 
     /** Checks the rules for the header alone. RFC 7143 §6.3, §11.13. */
-    private void judge(int opcode, LoginResponse response) throws LoginViolation {
+    private void checkHeader(int opcode, LoginResponse response) throws LoginViolation {
         responses++;
         require(opcode == Opcode.LOGIN_RESPONSE,
                 "the target answered the login with another PDU than a Login Response");
@@ -176,14 +176,14 @@ public final class InitiatorLogin {
         require(response.versionActive() == 0, "an unsupported iSCSI version");
         require(LoginFlags.current(response.flags()) == stage,
                 "a Login Response for another stage");
-        judgeTransit(response.flags());
+        checkTransit(response.flags());
     }
 
     /**
      * Checks that a transit was proposed and goes forward, but not beyond the proposal. RFC 7143
      * §6.3.
      */
-    private void judgeTransit(int flags) throws LoginViolation {
+    private void checkTransit(int flags) throws LoginViolation {
         if ((flags & LoginFlags.TRANSIT) == 0) {
             return;
         }

@@ -119,7 +119,7 @@ sealed interface LoginState {
         @Override
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
                 TextBuilder answers) throws LoginViolation, TextViolation {
-            only(pairs, EnumSet.of(Key.CHAP_A, Key.CHAP_I, Key.CHAP_C));
+            checkAllowed(pairs, EnumSet.of(Key.CHAP_A, Key.CHAP_I, Key.CHAP_C));
             ChapAlgorithm algorithm = algorithm(required(pairs, Key.CHAP_A));
             String chapI = required(pairs, Key.CHAP_I);
             Challenge theirs = Challenge.received(algorithm, chapI, required(pairs, Key.CHAP_C))
@@ -164,10 +164,10 @@ sealed interface LoginState {
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
                 TextBuilder answers) throws LoginViolation, TextViolation {
             if (ours == null || chap.expectTarget().isEmpty()) {
-                only(pairs, EnumSet.noneOf(Key.class));
+                checkAllowed(pairs, EnumSet.noneOf(Key.class));
                 return this;
             }
-            only(pairs, EnumSet.of(Key.CHAP_N, Key.CHAP_R));
+            checkAllowed(pairs, EnumSet.of(Key.CHAP_N, Key.CHAP_R));
             if (pairs.isEmpty() && granted == NO_STAGE) {
                 // The target has not sent its proof yet: the next request asks for it again.
                 return this;
@@ -246,7 +246,7 @@ sealed interface LoginState {
                 .orElseThrow(() -> new TextViolation(Kind.MISSING, key.wireName()));
     }
 
-    private static void only(List<Pair> pairs, Set<Key> allowed) throws TextViolation {
+    private static void checkAllowed(List<Pair> pairs, Set<Key> allowed) throws TextViolation {
         for (Pair pair : pairs) {
             if (!allowed.contains(pair.key())) {
                 throw new TextViolation(Kind.WRONG_STAGE, pair.name());

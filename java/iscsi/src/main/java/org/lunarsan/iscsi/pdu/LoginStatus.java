@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.pdu;
 /**
  * Status-Class and Status-Detail as one number. RFC 7143 §11.13.5.
  *
- * <p>Any value decodes; the state machine judges its meaning.
+ * <p>Any value decodes; the state machine interprets its meaning.
  *
  * <p>Threads: no state.
  */

@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.pdu;
 /**
  * Task management functions. RFC 7143 §11.5.1, RFC 7144 §6.3.
  *
- * <p>Any value decodes; the state machine judges its meaning.
+ * <p>Any value decodes; the state machine interprets its meaning.
  *
  * <p>Threads: no state.
  */

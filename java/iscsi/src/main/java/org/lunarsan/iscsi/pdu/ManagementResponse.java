@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.pdu;
 /**
  * Result of a task management function. RFC 7143 §11.6.1, RFC 7144 §6.4.2.
  *
- * <p>Any value decodes; the state machine judges its meaning.
+ * <p>Any value decodes; the state machine interprets its meaning.
  *
  * <p>Threads: no state.
  */

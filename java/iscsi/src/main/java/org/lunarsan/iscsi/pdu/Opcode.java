@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.pdu;
 /**
  * The six-bit operation code in the first byte. RFC 7143 §11.2.1.2.
  *
- * <p>Any value decodes; the state machine judges its meaning.
+ * <p>Any value decodes; the state machine interprets its meaning.
  *
  * <p>Threads: no state.
  */

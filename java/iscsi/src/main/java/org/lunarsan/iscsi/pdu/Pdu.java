@@ -70,7 +70,7 @@ public sealed interface Pdu permits InitiatorPdu, TargetPdu, UnknownPdu {
 
     /**
      * Decodes the 48 bytes from the position of a buffer as the PDU of its opcode. Accepts any
-     * bytes; the state machine judges their meaning.
+     * bytes; the state machine interprets their meaning.
      *
      * @param header at least 48 bytes; its position moves past them
      * @return the fields

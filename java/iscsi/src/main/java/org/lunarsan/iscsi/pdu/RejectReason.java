@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.pdu;
 /**
  * Reasons for rejecting a PDU. RFC 7143 §11.17.1.
  *
- * <p>Any value decodes; the state machine judges its meaning.
+ * <p>Any value decodes; the state machine interprets its meaning.
  *
  * <p>Threads: no state.
  */

@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.pdu;
 /**
  * Response code of a command: tells whether it reached the target's SCSI layer. RFC 7143 §11.4.3.
  *
- * <p>Any value decodes; the state machine judges its meaning.
+ * <p>Any value decodes; the state machine interprets its meaning.
  *
  * <p>Threads: no state.
  */

@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.pdu;
 /**
  * Attributes that order tasks. RFC 7143 §11.3.1.
  *
- * <p>Any value decodes; the state machine judges its meaning.
+ * <p>Any value decodes; the state machine interprets its meaning.
  *
  * <p>Threads: no state.
  */

@@ -11,8 +11,8 @@
  *
  * <h2>Reading and writing</h2>
  * Decoding is total: any 48 bytes decode, and codes stay numbers (named by
- * {@link org.lunarsan.iscsi.pdu.Opcode} and similar classes). The login and the connection judge
- * the meaning of a value in their state. Encoding writes zero to reserved fields. Numbers of 32
+ * {@link org.lunarsan.iscsi.pdu.Opcode} and similar classes). The login and the connection
+ * interpret a value in their state. Encoding writes zero to reserved fields. Numbers of 32
  * bits are {@code int}s of the same bits; {@link org.lunarsan.iscsi.wire.SerialNumber} compares
  * them. Additional Header Segments and data segments belong to the framing.
  *

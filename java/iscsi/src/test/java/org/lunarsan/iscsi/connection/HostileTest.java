@@ -141,29 +141,29 @@ class HostileTest {
         Random random = Seed.of(HostileTest.class);
         for (int round = 0; round < 3000; round++) {
             Rig rig = new Rig(Rig.parameters(random.nextBoolean(), random.nextBoolean(), 2));
-            Set<Request> inHand = new HashSet<>();
+            Set<Request> openRequests = new HashSet<>();
             for (int step = 0; step < 30 && !rig.connection.isClosed(); step++) {
                 Request request = anyRequest(random);
                 if (rig.connection.submit(request)) {
-                    inHand.add(request);
+                    openRequests.add(request);
                 }
                 for (int sends = random.nextInt(4); sends > 0; sends--) {
                     rig.next();
                 }
                 nearlyRight(rig, random);
-                drain(rig, inHand);
+                drain(rig, openRequests);
             }
             rig.connection.readerStopped();
-            drain(rig, inHand);
-            assertTrue(inHand.isEmpty(), "each comes back once");
+            drain(rig, openRequests);
+            assertTrue(openRequests.isEmpty(), "each comes back once");
             assertNotNull(rig.closed());
         }
     }
 
-    private static void drain(Rig rig, Set<Request> inHand) {
+    private static void drain(Rig rig, Set<Request> openRequests) {
         for (Request over = rig.connection.pollCompleted(); over != null;
                 over = rig.connection.pollCompleted()) {
-            assertTrue(inHand.remove(over), "each comes back once");
+            assertTrue(openRequests.remove(over), "each comes back once");
         }
     }
 

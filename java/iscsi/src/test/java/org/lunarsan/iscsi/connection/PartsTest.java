@@ -69,12 +69,12 @@ class PartsTest {
     void tags() {
         Random random = Seed.of(PartsTest.class);
         SlotTable table = new SlotTable(LAST_ORDINAL);
-        List<Request> inHand = new ArrayList<>();
+        List<Request> openRequests = new ArrayList<>();
         Set<Integer> recent = new HashSet<>();
         ArrayDeque<Integer> order = new ArrayDeque<>();
         for (int step = 0; step < 200_000; step++) {
-            boolean puts = random.nextInt(inHand.size() + 1) < 2000 && random.nextInt(5) > 1;
-            if (puts && inHand.size() < SlotTable.CAPACITY_MAX) {
+            boolean puts = random.nextInt(openRequests.size() + 1) < 2000 && random.nextInt(5) > 1;
+            if (puts && openRequests.size() < SlotTable.CAPACITY_MAX) {
                 Request request = new Ping(new byte[0]);
                 table.put(request);
                 assertNotEquals(BasicHeader.TAG_RESERVED, request.tag);
@@ -83,16 +83,16 @@ class PartsTest {
                 if (order.size() > 50_000) {
                     recent.remove(order.poll());
                 }
-                inHand.add(request);
+                openRequests.add(request);
                 assertSame(request, table.find(request.tag));
-            } else if (!inHand.isEmpty()) {
-                Request request = inHand.remove(random.nextInt(inHand.size()));
+            } else if (!openRequests.isEmpty()) {
+                Request request = openRequests.remove(random.nextInt(openRequests.size()));
                 table.remove(request);
                 assertNull(table.find(request.tag));
             }
-            assertEquals(inHand.size(), table.used());
+            assertEquals(openRequests.size(), table.used());
         }
-        inHand.forEach(request -> assertSame(request, table.find(request.tag)));
+        openRequests.forEach(request -> assertSame(request, table.find(request.tag)));
     }
 
     /** Goal: all slots can be taken, and no more. */

@@ -131,7 +131,7 @@ class KeysTest {
             boolean first = true;
             while (step instanceof LoginStep.Send send) {
                 List<Pair> pairs = Pairs.parse(send.data());
-                judge(send.header(), pairs, first);
+                checkKeys(send.header(), pairs, first);
                 first = false;
                 step = answer(send.header(), pairs);
             }
@@ -139,7 +139,7 @@ class KeysTest {
             return sent;
         }
 
-        private void judge(LoginRequest request, List<Pair> pairs, boolean first) {
+        private void checkKeys(LoginRequest request, List<Pair> pairs, boolean first) {
             boolean security = LoginFlags.current(request.flags())
                     == LoginFlags.SECURITY_NEGOTIATION;
             KeyStage stage = security ? KeyStage.SECURITY : KeyStage.OPERATIONAL;

@@ -88,7 +88,7 @@ class NegotiationVectorsTest {
         try {
             return new String[] {answer, result(key, negotiation.sessionParameters(),
                     negotiation.connectionParameters())};
-        } catch (TextViolation unacceptable) {
+        } catch (TextViolation exception) {
             return new String[] {answer, ERROR};
         }
     }

@@ -74,7 +74,7 @@ enum Kind {
                 ? StripedDevice.of(members) : MirroredDevice.of(members);
         try {
             pool.open();
-        } catch (DeviceOpenException notYet) {
+        } catch (DeviceOpenException exception) {
             // The first time; a restarted contestant finds its pool.
             create(shape, members, stripeBytes);
             pool.open();

@@ -35,7 +35,7 @@ public final class IdleProbe {
     /**
      * Returns the bytes of all live objects: the used heap as reported includes buffers of threads.
      */
-    private static long live() throws IOException {
+    private static long liveHeapBytes() throws IOException {
         try {
             String histogram = (String) ManagementFactory.getPlatformMBeanServer().invoke(
                     new ObjectName("com.sun.management:type=DiagnosticCommand"),
@@ -59,7 +59,7 @@ public final class IdleProbe {
             long direct = ManagementFactory.getPlatformMXBeans(BufferPoolMXBean.class).stream()
                     .mapToLong(BufferPoolMXBean::getMemoryUsed).sum();
             String[] pages = Files.readString(Path.of("/proc/self/statm")).split(" ");
-            return new Memory(live(), direct, Long.parseLong(pages[1]) * PAGE_BYTES,
+            return new Memory(liveHeapBytes(), direct, Long.parseLong(pages[1]) * PAGE_BYTES,
                     ManagementFactory.getThreadMXBean().getThreadCount());
         }
     }

@@ -75,7 +75,7 @@ final class Pipe {
                     lock.unlock();
                 }
             }
-        } catch (IOException | InterruptedException gone) {
+        } catch (IOException | InterruptedException ignored) {
             // The other side is notified in the same way as of an end.
         }
         lock.lock();
@@ -134,7 +134,7 @@ final class Pipe {
                 }
             }
             to.shutdownOutput();
-        } catch (IOException | InterruptedException gone) {
+        } catch (IOException | InterruptedException ignored) {
             // The receiver is gone.
         }
     }

@@ -70,8 +70,8 @@ final class Relay implements AutoCloseable {
             for (SocketChannel socket : sockets) {
                 socket.close();
             }
-        } catch (IOException gone) {
-            System.err.println("relay: " + gone.getMessage());
+        } catch (IOException exception) {
+            System.err.println("relay: " + exception.getMessage());
         }
     }
 }

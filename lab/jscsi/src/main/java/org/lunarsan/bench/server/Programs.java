@@ -83,7 +83,7 @@ public final class Programs {
     private static boolean await(Process process, Duration time) {
         try {
             return process.waitFor(time.toMillis(), TimeUnit.MILLISECONDS);
-        } catch (InterruptedException stop) {
+        } catch (InterruptedException exception) {
             Thread.currentThread().interrupt();
             return false;
         }

@@ -73,10 +73,10 @@ public final class TgtTarget implements Target {
             try {
                 admin("show", "--mode", "target");
                 return;
-            } catch (IOException notYet) {
+            } catch (IOException exception) {
                 if (System.nanoTime() - until > 0 || !process.isAlive()) {
                     throw new IOException("tgtd does not start: install tgt, and run as root",
-                            notYet);
+                            exception);
                 }
                 LockSupport.parkNanos(POLL_NANOS);
             }

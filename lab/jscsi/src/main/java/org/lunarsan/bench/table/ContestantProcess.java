@@ -80,9 +80,9 @@ public final class ContestantProcess implements AutoCloseable {
                 throw new IOException(name + ": " + command + ": " + line);
             }
             return List.of(words).subList(1, words.length).toArray(String[]::new);
-        } catch (InterruptedException stop) {
+        } catch (InterruptedException exception) {
             Thread.currentThread().interrupt();
-            throw new IOException("interrupted while " + name + " was answering", stop);
+            throw new IOException("interrupted while " + name + " was answering", exception);
         }
     }
 
@@ -106,8 +106,8 @@ public final class ContestantProcess implements AutoCloseable {
             if (process.isAlive()) {
                 ask(CLOSE_TIME, "close");
             }
-        } catch (IOException atItsEnd) {
-            System.err.println(atItsEnd.getMessage());
+        } catch (IOException exception) {
+            System.err.println(exception.getMessage());
         } finally {
             Programs.kill(process);
         }

@@ -192,15 +192,15 @@ public final class Table implements AutoCloseable {
         return cell.contestant.equals(Contestants.OURS) && cell.operation.shape() != Shape.SINGLE;
     }
 
-    /** Sends {@code WHAT disk [VERB] BLOCKS between RANGE}. */
-    private String[] ask(TargetPair pair, Cell cell, String what, String between)
+    /** Sends {@code WHAT disk [VERB] BLOCKS ARGUMENTS RANGE}. */
+    private String[] ask(TargetPair pair, Cell cell, String what, String arguments)
             throws IOException {
 
         Operation operation = cell.operation;
         String[] words = what.split(" ");
         long range = (Disk.BYTES - SPARE_BYTES) / Disk.BLOCK_BYTES;
         return process(pair, cell).ask(TURN_TIME, "%s %s %s %d %s %d".formatted(words[0], DISK,
-                words.length > 1 ? words[1] : operation.verb(), operation.blocks(), between,
+                words.length > 1 ? words[1] : operation.verb(), operation.blocks(), arguments,
                 range));
     }
 

@@ -54,11 +54,12 @@ final class TableSection {
             return List.of(title, who + (cell.isFailed() ? ": failed" : ""), "-", "-", "-", "-",
                     "-", "-", "0", "-");
         }
-        Statistics of = cell.statistics();
+        Statistics statistics = cell.statistics();
         OptionalDouble allocated = cell.allocated();
-        return List.of(title, who, number(of.min()), number(of.max()), number(of.mean()),
-                number(of.deviation()), interval(of.mean(), of.confidence()), number(of.p99()),
-                Integer.toString(of.runs()), allocated.isPresent()
+        return List.of(title, who, number(statistics.min()), number(statistics.max()),
+                number(statistics.mean()), number(statistics.deviation()),
+                interval(statistics.mean(), statistics.confidence()), number(statistics.p99()),
+                Integer.toString(statistics.runs()), allocated.isPresent()
                         ? String.format(Locale.ROOT, "%,.0f", allocated.getAsDouble()) : "-");
     }
 
@@ -99,17 +100,17 @@ final class TableSection {
         members.put("contestant", cell.contestant);
         members.put("failure", cell.failure());
         if (!cell.isEmpty()) {
-            Statistics of = cell.statistics();
+            Statistics statistics = cell.statistics();
             Map<String, Object> millis = new LinkedHashMap<>();
-            millis.put("min", of.min());
-            millis.put("max", of.max());
-            millis.put("mean", of.mean());
-            millis.put("standard_deviation", of.deviation());
-            millis.put("confidence_95", List.of(of.mean() - of.confidence(),
-                    of.mean() + of.confidence()));
-            millis.put("p99", of.p99());
+            millis.put("min", statistics.min());
+            millis.put("max", statistics.max());
+            millis.put("mean", statistics.mean());
+            millis.put("standard_deviation", statistics.deviation());
+            millis.put("confidence_95", List.of(statistics.mean() - statistics.confidence(),
+                    statistics.mean() + statistics.confidence()));
+            millis.put("p99", statistics.p99());
             members.put("milliseconds", millis);
-            members.put("runs", of.runs());
+            members.put("runs", statistics.runs());
             OptionalDouble allocated = cell.allocated();
             members.put("bytes_allocated",
                     allocated.isPresent() ? allocated.getAsDouble() : null);

@@ -118,8 +118,8 @@ public final class TargetPair implements AutoCloseable {
         while (!open.isEmpty()) {
             try {
                 open.pop().close();
-            } catch (Exception left) {
-                System.err.println("left behind: " + left);
+            } catch (Exception exception) {
+                System.err.println("left behind: " + exception);
             }
         }
     }

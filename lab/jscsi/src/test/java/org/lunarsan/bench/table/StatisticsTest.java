@@ -12,14 +12,14 @@ class StatisticsTest {
     /** Goal: each figure matches its definition, on values computed by hand. */
     @Test
     void figures() {
-        Statistics of = Statistics.of(new double[] {4, 2, 4, 4, 5, 5, 7, 9});
-        assertEquals(2, of.min());
-        assertEquals(9, of.max());
-        assertEquals(5, of.mean(), NEAR);
-        assertEquals(Math.sqrt(32.0 / 7), of.deviation(), NEAR);
-        assertEquals(1.96 * Math.sqrt(32.0 / 7) / Math.sqrt(8), of.confidence(), NEAR);
-        assertEquals(9, of.p99());
-        assertEquals(8, of.runs());
+        Statistics statistics = Statistics.of(new double[] {4, 2, 4, 4, 5, 5, 7, 9});
+        assertEquals(2, statistics.min());
+        assertEquals(9, statistics.max());
+        assertEquals(5, statistics.mean(), NEAR);
+        assertEquals(Math.sqrt(32.0 / 7), statistics.deviation(), NEAR);
+        assertEquals(1.96 * Math.sqrt(32.0 / 7) / Math.sqrt(8), statistics.confidence(), NEAR);
+        assertEquals(9, statistics.p99());
+        assertEquals(8, statistics.runs());
     }
 
     /** Goal: the percentile is that of the nearest rank: of 1 to 200 the 198th. */
@@ -32,9 +32,9 @@ class StatisticsTest {
     /** Goal: one run has no deviation, and is no error. */
     @Test
     void oneRun() {
-        Statistics of = Statistics.of(new double[] {3});
-        assertEquals(0, of.deviation());
-        assertEquals(3, of.p99());
+        Statistics statistics = Statistics.of(new double[] {3});
+        assertEquals(0, statistics.deviation());
+        assertEquals(3, statistics.p99());
     }
 
     /** Goal: the paper's confidence intervals follow from its own figures. */
