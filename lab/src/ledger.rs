@@ -277,7 +277,7 @@ impl Ledger {
     ///
     /// # Errors
     /// See [`Self::check`].
-    pub fn settle(&mut self, disk: &[u8]) -> Result<Vec<u64>, String> {
+    pub fn accept(&mut self, disk: &[u8]) -> Result<Vec<u64>, String> {
         self.check(disk)?;
         let now = self.stamp();
         self.under_way.clear();

@@ -111,7 +111,7 @@ impl Attacker {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Pauses, and returns whether the attack goes on.
+    /// Pauses, and returns whether the attack continues.
     pub fn pause(&self, time: Duration) -> bool {
         std::thread::sleep(time);
         !self.is_over()

@@ -7,9 +7,9 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// Login Request: stays in its stage, or goes on to the next (T). RFC 7143 §11.12.
+/// Login Request: stays in its stage, or moves to the next (T). RFC 7143 §11.12.
 const TRANSIT: u8 = 0x80;
-/// Login Request: the text goes on in the next PDU (C).
+/// Login Request: the text continues in the next PDU (C).
 pub const CONTINUES: u8 = 0x40;
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;

@@ -66,7 +66,7 @@ pub struct Measurement {
     pub quiet: MeasuredLoad,
     /// Load during the attack.
     pub attack_load: MeasuredLoad,
-    /// Load beside a benign load instead, if that was needed to judge.
+    /// Load alongside a benign load instead, if that was needed to judge.
     pub benign: Option<MeasuredLoad>,
     /// Description of data that was lost or changed.
     pub data_error: Option<String>,
@@ -99,7 +99,7 @@ impl Measurement {
         }
     }
 
-    /// Requests a second that the client would have beside a benign load that takes as much of
+    /// Requests a second that the client would have alongside a benign load that takes as much of
     /// the processors as the attack does: between none (as before the attack) and the benign load
     /// at full speed, in proportion.
     pub fn expected_iops(&self) -> f64 {

@@ -58,9 +58,9 @@ struct Timeline<'a> {
     process_end: Option<(Instant, String)>,
 }
 
-/// Time span in which requests are judged.
+/// Time span in which latencies of requests count.
 #[derive(Clone, Copy)]
-struct JudgedSpan {
+struct MeasuredSpan {
     /// Begin of the attack.
     from: Instant,
     /// End of the aftermath.
@@ -90,16 +90,16 @@ fn run_once(attack: &Attack, options: &AttackOptions) -> Result<Measurement> {
     let (stop, completed) = (AtomicBool::new(false), AtomicU64::new(0));
     let sampler = MemorySampler::default();
     let client = GoodClient::start(address, options.seed, &stop, &completed)?;
-    let (mut measured, judged, good, fresh) = std::thread::scope(|scope| {
+    let (mut measured, span, good, fresh) = std::thread::scope(|scope| {
         let good = scope.spawn(|| client.run());
         let fresh = scope.spawn(|| new_sessions::run(address, attack.resets_neighbour, &stop));
         scope.spawn(|| sampler.run(pid, group, &stop));
         let mut timeline =
             Timeline { attacked: &mut attacked, pid, completed: &completed, process_end: None };
         let (measured, from, to) = timeline.run(attack, address, options);
-        let judged = JudgedSpan { from, to, ended: Instant::now() };
+        let span = MeasuredSpan { from, to, ended: Instant::now() };
         stop.store(true, Ordering::Relaxed);
-        (measured, judged, good.join(), fresh.join())
+        (measured, span, good.join(), fresh.join())
     });
     measured.peak_bytes = sampler.peak_bytes();
     measured.pause = sampler.pause();
@@ -112,8 +112,8 @@ fn run_once(attack: &Attack, options: &AttackOptions) -> Result<Measurement> {
     let good = good.ok().context("the well-behaved client panicked")?;
     let fresh = fresh.ok().context("the client of new sessions panicked")?;
     measured.data_error = data_error(&good, &fresh, &attacked)?;
-    measured.worst = judged.worst(&good.requests, good.unfinished);
-    measured.worst_new_session = judged.worst(&fresh.sessions, fresh.unfinished);
+    measured.worst = span.worst(&good.requests, good.unfinished);
+    measured.worst_new_session = span.worst(&fresh.sessions, fresh.unfinished);
     measured.new_session_error = fresh.last_error;
     measured.sessions_lost = good.sessions_lost;
     measured.refusals = good.refusals;
@@ -137,7 +137,7 @@ fn data_error(
     Ok(good.ledger.check(disk.get(..own).context("the disk is too short")?).err())
 }
 
-impl JudgedSpan {
+impl MeasuredSpan {
     /// Returns the longest latency of requests that were under way in this time; requests without
     /// an end count until the clients stopped.
     fn worst(
@@ -147,11 +147,11 @@ impl JudgedSpan {
     ) -> Duration {
         let ended = requests.iter().map(|request| (request.ended - request.latency, request.ended));
         let unfinished = unfinished.into_iter().map(|sent| (sent, self.ended));
-        let judged = ended
+        let latencies = ended
             .chain(unfinished)
             .filter(|(sent, ended)| *ended >= self.from && *sent <= self.to)
             .map(|(sent, ended)| ended - sent);
-        judged.max().unwrap_or_default()
+        latencies.max().unwrap_or_default()
     }
 }
 

@@ -77,7 +77,7 @@ pub fn row(measured: &Measurement, commit: Option<&str>) -> String {
 }
 
 /// Returns the requests a second as a share of those before the attack; in brackets, if it was
-/// measured, the share beside a benign load of equal CPU.
+/// measured, the share alongside a benign load of equal CPU.
 fn share(measured: &Measurement) -> String {
     let quiet = measured.quiet.iops().max(1.0);
     let part = |iops: f64| format!("{:.0} %", iops / quiet * 100.0);

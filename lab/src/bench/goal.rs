@@ -62,8 +62,9 @@ pub enum Bound {
 }
 
 impl GoalVerdict {
-    /// Judges the median of rounds. `from` says how it was measured; an empty `unit` is a ratio.
-    pub fn judge(
+    /// Compares the median of rounds with a bound. `from` says how it was measured; an empty `unit`
+    /// is a ratio.
+    pub fn of_median(
         part: &str,
         what: impl Into<String>,
         from: impl Into<String>,
@@ -155,11 +156,12 @@ mod tests {
     /// not.
     #[test]
     fn bounds_are_checked() {
-        let judged = |got, bound| GoalVerdict::judge("x", "y", "z", Spread::of([got]), "ms", bound);
-        assert!(judged(1000.0, Bound::AtLeast(1000.0)).is_met());
-        assert!(!judged(999.0, Bound::AtLeast(1000.0)).is_met());
-        assert!(judged(100.0, Bound::AtMost(100.0)).is_met());
-        let miss = judged(101.0, Bound::AtMost(100.0));
+        let verdict =
+            |got, bound| GoalVerdict::of_median("x", "y", "z", Spread::of([got]), "ms", bound);
+        assert!(verdict(1000.0, Bound::AtLeast(1000.0)).is_met());
+        assert!(!verdict(999.0, Bound::AtLeast(1000.0)).is_met());
+        assert!(verdict(100.0, Bound::AtMost(100.0)).is_met());
+        let miss = verdict(101.0, Bound::AtMost(100.0));
         assert_eq!(miss.outcome, GoalOutcome::Miss);
         assert_eq!(miss.line(), "miss  y: 101.00 (101.00 to 101.00) ms, at most 100 ms (z)");
     }

@@ -83,7 +83,7 @@ impl GroupCommitBench {
             table.row([TableCell::text(round.to_string()), one, other]);
         }
         let [by_loop, by_iscsi] = [by_loop, by_iscsi].map(Spread::of);
-        let [one, other] = [by_loop, by_iscsi].map(|of| TableCell::spread(of, 1.0, 0));
+        let [one, other] = [by_loop, by_iscsi].map(|spread| TableCell::spread(spread, 1.0, 0));
         table.row([TableCell::text("median"), one, other]);
         print!("depth {}\n{}", self.depth, table.text());
         let ratio = by_iscsi.median / by_loop.median;

@@ -56,9 +56,9 @@ pub struct ScaleBench {
     strict: bool,
 }
 
-/// Judges a goal of this part.
+/// The verdict on a goal of this part.
 fn goal(what: &str, from: String, got: Spread, unit: &str, bound: Bound) -> GoalVerdict {
-    GoalVerdict::judge("scale", what, from, got, unit, bound)
+    GoalVerdict::of_median("scale", what, from, got, unit, bound)
 }
 
 fn once(figure: f64) -> Spread {

@@ -91,7 +91,7 @@ impl SwitchBench {
         let scenes = self.start(&program, &mut warnings)?;
         let cells = self.measure(&scenes)?;
         drop(scenes);
-        let goals = goals::judge(&cells);
+        let goals = goals::verdicts(&cells);
         let report = document::report(self, &program, &cells, &goals, &warnings);
         for section in &report.sections {
             println!("\n{}", section.text());

@@ -106,7 +106,7 @@ impl TargetBench {
         if let Some(directory) = &self.profiles {
             run.profiles = profile::of_all(&goals::missed(&run), &self.programs()?, directory);
         }
-        run.goals = goals::judge(&run);
+        run.goals = goals::verdicts(&run);
         for path in &self.goals_from {
             run.goals.extend(goals_of(path)?);
         }

@@ -46,9 +46,9 @@ impl TestOutcome {
 }
 
 impl fmt::Display for TestOutcome {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::NAMES.iter().find(|(outcome, _)| outcome == self);
-        to.write_str(name.map_or("?", |(_, name)| name))
+        f.write_str(name.map_or("?", |(_, name)| name))
     }
 }
 

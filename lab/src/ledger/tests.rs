@@ -33,7 +33,7 @@ fn old_or_new_until_promised() {
     ledger.acknowledge(third, true);
     ledger.check(&disk(&ledger, &[Stamp(2), Stamp(2)])).unwrap_err();
     let found = disk(&ledger, &[Stamp(1), Zeroes]);
-    assert_eq!(ledger.settle(&found), Ok(vec![]));
+    assert_eq!(ledger.accept(&found), Ok(vec![]));
     ledger.check(&disk(&ledger, &[Stamp(2), Zeroes])).unwrap_err();
 }
 
@@ -47,7 +47,7 @@ fn long_blocks_are_torn_between_sectors_only() {
     ledger.begin([0], Same(8));
     let mut found = disk(&ledger, &[Stamp(7)]);
     found[1024..2048].copy_from_slice(&disk(&ledger, &[Same(8)])[1024..2048]);
-    assert_eq!(ledger.settle(&found), Ok(vec![0]));
+    assert_eq!(ledger.accept(&found), Ok(vec![0]));
     found.copy_within(512..1024, 0);
     ledger.check(&found).unwrap_err();
 }

@@ -21,8 +21,8 @@ struct Stage {
     guest: Guest,
     clients: ClientPrograms,
     scratch: Scratch,
-    /// Reports of the guest's kernel that have been judged.
-    reports_judged: usize,
+    /// Reports of the guest's kernel that have been checked.
+    reports_checked: usize,
     /// Known faults among the reports of all guests.
     known_faults: usize,
 }
@@ -39,7 +39,7 @@ pub fn main(folder: &str, words: &[String]) -> Result<bool> {
     let clients = ClientPrograms::find(&scratch)?;
     let guest = Guest::start(folder, &scratch)?;
     println!("lio: LIO of {} at {}", guest.version(), guest.address());
-    let mut stage = Stage { guest, clients, scratch, reports_judged: 0, known_faults: 0 };
+    let mut stage = Stage { guest, clients, scratch, reports_checked: 0, known_faults: 0 };
     let (mut passed, mut failed) = (0, 0);
     for check in Check::all() {
         let name = check.to_string();
@@ -49,11 +49,11 @@ pub fn main(folder: &str, words: &[String]) -> Result<bool> {
         if !stage.guest.is_running()? {
             println!("lio: the guest ended; starting it again");
             stage.guest = Guest::start(folder, &stage.scratch)?;
-            stage.reports_judged = 0;
+            stage.reports_checked = 0;
         }
         let (began, console) = (Instant::now(), stage.guest.console_lines());
         let result = stage.run(&check);
-        let reports = stage.judge_reports();
+        let reports = stage.check_reports();
         let seconds = began.elapsed().as_secs_f64();
         match result.and_then(|figures| reports.map(|known| figures + &known)) {
             Ok(figures) => {
@@ -112,15 +112,15 @@ impl Stage {
         let is_running = self.guest.is_running()?;
         let mut reports = self.guest.reports();
         reports.pop_if(|last| last.is_cut_short && is_running);
-        let new = reports.split_off(self.reports_judged);
-        self.reports_judged += new.len();
+        let new = reports.split_off(self.reports_checked);
+        self.reports_checked += new.len();
         self.known_faults += new.iter().filter(|report| report.known.is_some()).count();
         Ok(new)
     }
 
     /// Checks that the guest runs and that its kernel has reported known faults only, and returns
     /// how many of them.
-    fn judge_reports(&mut self) -> Result<String> {
+    fn check_reports(&mut self) -> Result<String> {
         let new = self.new_reports()?;
         let unknown = new.iter().find(|report| report.known.is_none());
         if let Some(report) = unknown {
@@ -140,7 +140,7 @@ impl Stage {
     /// Checks that a report of the kernel would have been detected, and ends the guest.
     fn end(&mut self) -> Result<()> {
         // Reports since the last case.
-        self.judge_reports()?;
+        self.check_reports()?;
         self.guest.provoke_report()?;
         let new = self.new_reports()?;
         let unknown: Vec<_> = new.iter().filter(|report| report.known.is_none()).collect();

@@ -194,10 +194,10 @@ impl Runner<'_> {
         let measured = measure_in_rounds(subjects, common.rounds, Some(&probe), shape).await;
         let (measured, probed) = measured.map_err(|error| self.with_portal_names(&error))?;
         if let Some(probed) = probed {
-            let beside =
+            let load =
                 format!("{}, depth {depth}, connections {connections}", size_text(last.io_bytes));
             let mut table = probe_table();
-            table.row(probe_row(&beside, &probed));
+            table.row(probe_row(&load, &probed));
             section.warnings.extend(probed.variation_warning());
             section.tables.push(table);
         }
@@ -298,10 +298,10 @@ impl Runner<'_> {
             series: by_pattern(&rows, |row| (row.ask.depth.into(), iops(row))),
         });
         let by_depth: Vec<(u16, f64)> = rows.iter().map(|row| (row.ask.depth, iops(row))).collect();
-        let most = by_depth.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
+        let peak = by_depth.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
         let knee = knee(&by_depth);
         section.prose.push(format!("The knee is at depth {knee}."));
-        Ok((section, (most, knee)))
+        Ok((section, (peak, knee)))
     }
 
     /// A gigabit network without and with the delay; returns the relative read throughput.
@@ -358,8 +358,8 @@ fn part(figure: f64, of: f64) -> Option<f64> {
 
 /// The smallest depth that reaches nearly the maximum, regardless of dips before it.
 fn knee(by_depth: &[(u16, f64)]) -> u16 {
-    let most = by_depth.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
-    by_depth.iter().find(|(_, iops)| *iops >= most * KNEE).map_or(0, |(depth, _)| *depth)
+    let peak = by_depth.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
+    by_depth.iter().find(|(_, iops)| *iops >= peak * KNEE).map_or(0, |(depth, _)| *depth)
 }
 
 /// One line for each pattern.

@@ -71,7 +71,7 @@ impl MatrixCell {
     }
 
     /// Checks a result, and that the fast path relayed commands and the slow path did not.
-    fn judge(&mut self, result: Result<()>) {
+    fn record_result(&mut self, result: Result<()>) {
         let result = result.and_then(|()| {
             let relayed = self.relayed;
             ensure!((relayed > 0) == self.is_fast(), "{relayed} commands were relayed");
@@ -167,7 +167,7 @@ impl SwitchPeers {
                 break;
             }
         }
-        cell.judge(result);
+        cell.record_result(result);
         print(&cell, began);
         Ok(cell)
     }
@@ -207,7 +207,7 @@ impl SwitchPeers {
             cells.into_iter().zip(switches).zip(reply.errors)
         {
             cell.relayed = switch.relayed_commands()? - before;
-            cell.judge(error.map_or(Ok(()), |error| Err(anyhow::anyhow!(error))));
+            cell.record_result(error.map_or(Ok(()), |error| Err(anyhow::anyhow!(error))));
             print(&cell, began);
             matrix.cells.push(cell);
         }
@@ -232,7 +232,7 @@ fn check_storages(storages: &[SwitchedStorage], cells: &mut [MatrixCell]) {
                 if let (Err(error), None) = (&result, &cell.error) {
                     println!("switch-peers: FAIL: {}: on the storage: {error:#}", cell.name());
                 }
-                cell.judge(result.context("on the storage"));
+                cell.record_result(result.context("on the storage"));
             }
         }
     }
@@ -260,19 +260,19 @@ mod tests {
     #[test]
     fn failures_of_cells() {
         let peers = SwitchPeers { seed: 1, ..SwitchPeers::default() };
-        let judged = |path, relayed, result| {
+        let error_of = |path, relayed, result| {
             let mut cell = peers.cell(StoragePeer::Tgt, path, HostPeer::Qemu);
             cell.relayed = relayed;
-            cell.judge(result);
-            cell.judge(Ok(()));
+            cell.record_result(result);
+            cell.record_result(Ok(()));
             cell.error
         };
-        assert_eq!(judged(FAST, 1, Ok(())), None);
-        assert_eq!(judged(1 - FAST, 0, Ok(())), None);
+        assert_eq!(error_of(FAST, 1, Ok(())), None);
+        assert_eq!(error_of(1 - FAST, 0, Ok(())), None);
         let cases = [(FAST, 0), (1 - FAST, 3)];
-        let errors = cases.map(|(path, relayed)| judged(path, relayed, Ok(())).unwrap());
+        let errors = cases.map(|(path, relayed)| error_of(path, relayed, Ok(())).unwrap());
         assert_eq!(errors, ["0 commands were relayed", "3 commands were relayed"]);
-        let first = judged(FAST, 0, Err(anyhow::anyhow!("first")));
+        let first = error_of(FAST, 0, Err(anyhow::anyhow!("first")));
         assert_eq!(first.as_deref(), Some("first"));
         let mut data = HostPeer::Libiscsi.data(5);
         assert!(compare(HostPeer::Libiscsi, 5, &data).is_ok());

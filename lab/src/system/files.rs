@@ -52,7 +52,7 @@ fn scratch() -> MutexGuard<'static, Vec<PathBuf>> {
     SCRATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the file, and the files that a server keeps beside it.
+/// Removes the file, and the files that a server keeps state_directory it.
 fn remove(path: &Path) {
     drop(std::fs::remove_file(path));
     let mut state = path.as_os_str().to_owned();
@@ -70,7 +70,7 @@ fn remove_left(directory: &Path) {
         let is_left = owner.is_some_and(|owner| !process::exists(owner));
         if is_left {
             remove(&entry.path());
-            // State beside a file may exist after the file is gone.
+            // State state_directory a file may exist after the file is gone.
             drop(std::fs::remove_dir_all(entry.path()));
         }
     }
@@ -194,12 +194,12 @@ mod tests {
         let left = folder.join(format!("{PREFIX}{}-tmpfs", u32::MAX));
         let others = folder.join(format!("{PREFIX}1-tmpfs"));
         std::fs::write(&left, "left").unwrap();
-        let beside = folder.join(format!("{PREFIX}{}-disk.lunar", u32::MAX));
-        std::fs::create_dir(&beside).unwrap();
+        let state_directory = folder.join(format!("{PREFIX}{}-disk.lunar", u32::MAX));
+        std::fs::create_dir(&state_directory).unwrap();
         std::fs::write(&others, "in use").unwrap();
         let scratch = ScratchFile::new(&folder, "own", 2 * PAGE_BYTES).unwrap();
         assert!(scratch.path().exists() && others.exists());
-        assert!(!left.exists() && !beside.exists());
+        assert!(!left.exists() && !state_directory.exists());
         let path = scratch.path().to_owned();
         drop(scratch);
         assert!(!path.exists() && !super::scratch().contains(&path));

@@ -325,8 +325,8 @@ fn data_out_seconds() -> Result<()> {
 fn transfer_bytes() -> Result<()> {
     let victim = Victim::new("transfer", "transfer_bytes = \"64KiB\"", false)?;
     let mut raw = victim.ready(1)?;
-    let most = raw.read_blocks(0, 128)?;
-    ensure!(most.len() == 64 << 10);
+    let longest_read = raw.read_blocks(0, 128)?;
+    ensure!(longest_read.len() == 64 << 10);
     let outcome = raw.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 129, 0], 129 * 512)?;
     ensure!(outcome.status == CHECK_CONDITION, "{:02x}", outcome.status);
     Ok(())

@@ -52,8 +52,8 @@ fn dpkg(root: &str, arguments: &[&str]) -> Result<Finished> {
 /// Goal: lintian reports no error and no warning.
 #[test]
 fn lintian_reports_no_problem() -> Result<()> {
-    let judged = run("lintian", &["--fail-on", "error,warning", package()?], LIMIT)?;
-    assert!(judged.succeeded() && judged.stdout.is_empty(), "{}", judged.outputs());
+    let report = run("lintian", &["--fail-on", "error,warning", package()?], LIMIT)?;
+    assert!(report.succeeded() && report.stdout.is_empty(), "{}", report.outputs());
     Ok(())
 }
 
@@ -152,8 +152,8 @@ fn manual_pages_are_well_formed() -> Result<()> {
     for section in ["man1", "man5"] {
         for page in std::fs::read_dir(scratch.path(&format!("usr/share/man/{section}")))? {
             let page = page?.path().display().to_string();
-            let judged = run("mandoc", &["-Tlint", "-Wwarning", &page], LIMIT)?;
-            assert!(judged.succeeded() && judged.stdout.is_empty(), "{}", judged.outputs());
+            let report = run("mandoc", &["-Tlint", "-Wwarning", &page], LIMIT)?;
+            assert!(report.succeeded() && report.stdout.is_empty(), "{}", report.outputs());
             pages += 1;
         }
     }

@@ -72,11 +72,11 @@ const SWITCH: &str = "docs/switch.md";
 
 /// Runs a chapter of a document in an empty folder, with `lunar` in the search path.
 fn walk(document: &str, title: &str) -> Result<()> {
-    walk_beside(document, title, None)
+    walk_with(document, title, None)
 }
 
 /// Runs a chapter, which must not harm a server that runs already.
-fn walk_beside(document: &str, title: &str, foreign: Option<ForeignServer>) -> Result<()> {
+fn walk_with(document: &str, title: &str, foreign: Option<ForeignServer>) -> Result<()> {
     let scratch = Scratch::new("readme")?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let text = std::fs::read_to_string(root.join(document))?;
@@ -148,7 +148,7 @@ fn two_targets_one_switch_one_host() -> Result<()> {
 /// stopped it.
 #[test]
 fn a_foreign_tgtd_is_not_touched() -> Result<()> {
-    walk_beside(USING, "Use the disks of other targets", Some(FOREIGN_TGTD))
+    walk_with(USING, "Use the disks of other targets", Some(FOREIGN_TGTD))
 }
 
 #[test]
@@ -170,5 +170,5 @@ fn operation() -> Result<()> {
 /// server did not run, `lunar ctl` changed another one.
 #[test]
 fn a_foreign_server_is_not_touched() -> Result<()> {
-    walk_beside(OPERATING, "Operation", Some(FOREIGN_LUNAR))
+    walk_with(OPERATING, "Operation", Some(FOREIGN_LUNAR))
 }

@@ -51,8 +51,8 @@ fn systemd_accepts_the_unit() -> anyhow::Result<()> {
 fn the_unit_is_hardened() -> anyhow::Result<()> {
     let unit = unit();
     let arguments = ["security", "--offline=yes", "--no-pager", unit.to_str().unwrap()];
-    let judged = run_checked("systemd-analyze", &arguments, LIMIT)?;
-    let overall = judged.lines().find(|line| line.contains("Overall exposure level")).unwrap();
+    let report = run_checked("systemd-analyze", &arguments, LIMIT)?;
+    let overall = report.lines().find(|line| line.contains("Overall exposure level")).unwrap();
     let level = overall.rsplit(": ").next().unwrap().split(' ').next().unwrap();
     let (ones, tenths) = level.split_once('.').unwrap();
     let tenths = ones.parse::<u32>()? * 10 + tenths.parse::<u32>()?;

@@ -126,8 +126,8 @@ impl Trace {
             "ip.checksum.status == Bad",
             "tcp.checksum.status == Bad",
         ];
-        let judged = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
-        let output = self.tshark(&[&judged[..], &["-Y", &odd.join(" || ")]].concat())?;
+        let checks = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
+        let output = self.tshark(&[&checks[..], &["-Y", &odd.join(" || ")]].concat())?;
         ensure!(output.is_empty(), "{output}");
         // Comments are of a lower severity.
         let output = self.tshark(&["-q", "-z", "expert,chat"])?;

@@ -120,8 +120,8 @@ fn write_same(attacker: &Attacker) -> Result<()> {
     lock_and_contend(attacker, 64, locking, or_write_at_border)
 }
 
-/// Writes a block that another host locks exclusively, beside a thousand sessions that keep their
-/// host waiting for processing time.
+/// Writes a block that another host locks exclusively, alongside a thousand sessions that keep
+/// their host waiting for processing time.
 fn busy_write(attacker: &Attacker) -> Result<()> {
     const BUSY_SESSIONS: usize = 1000;
     let write = |session: &mut RawSession| {

@@ -1,5 +1,5 @@
-//! Several hosts together, each with its own share of processing time: the cost of one step beside
-//! many sessions, and the resources that one host holds while another waits.
+//! Several hosts together, each with its own share of processing time: the cost of one step
+//! alongside many sessions, and the resources that one host holds while another waits.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -30,7 +30,7 @@ pub const ATTACKS: &[Attack] = &[
     ),
 ];
 
-/// Opens idle sessions, as long as the attack goes on.
+/// Opens idle sessions, as long as the attack continues.
 fn idle_sessions(attacker: &Attacker) -> Vec<RawSession> {
     let mut idle = Vec::new();
     while idle.len() < IDLE_SESSIONS && !attacker.is_over() {

@@ -34,7 +34,7 @@ const KERNEL: &[(&str, CodeKind, &[&str])] = &[
         "sys_munmap", "sys_brk", "sys_madvise", "sys_mprotect", "sys_mremap",
     ]),
     // Files are written at an offset (pwrite, pwritev): writev without one is a socket's. The
-    // option that is set while requests go on is TCP_CORK, and clearing it sends.
+    // option that is set while requests continue is TCP_CORK, and clearing it sends.
     ("kernel: sockets, sending", CodeKind::Network, &[
         "tcp_sendmsg*", "inet_sendmsg", "inet6_sendmsg", "sock_sendmsg*", "__sock_sendmsg",
         "____sys_sendmsg", "___sys_sendmsg", "__sys_sendmsg", "__sys_sendto", "sys_sendmsg",

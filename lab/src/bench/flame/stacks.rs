@@ -84,7 +84,7 @@ fn frame(line: &str) -> Option<Frame> {
 
 fn location(file: &str) -> CodeLocation {
     let name = file.rsplit('/').next().unwrap_or(file);
-    let is_library = |of: &&str| name.starts_with(*of);
+    let is_library = |prefix: &&str| name.starts_with(*prefix);
     match name {
         "[unknown]" => CodeLocation::Unknown,
         "[vdso]" | "[vsyscall]" => CodeLocation::Library,

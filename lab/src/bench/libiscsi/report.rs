@@ -95,7 +95,7 @@ impl Row {
             return Vec::new();
         }
         let goal = |what, ratio, bound| {
-            GoalVerdict::judge("libiscsi", what, self.case(), ratio, "", bound)
+            GoalVerdict::of_median("libiscsi", what, self.case(), ratio, "", bound)
         };
         vec![
             goal("IOPS of lunar by libiscsi", self.iops_ratio, Bound::AtLeast(IOPS_GOAL)),
@@ -106,7 +106,7 @@ impl Row {
     fn cells(&self) -> [TableCell; 14] {
         let Figures { iops, cpu_micros, latency_micros: [p50, p99, _] } = &self.lunar;
         let theirs = &self.libiscsi;
-        let median = |of: Spread, decimals| TableCell::median(of, 1.0, decimals);
+        let median = |spread: Spread, decimals| TableCell::median(spread, 1.0, decimals);
         [
             TableCell::text(self.disk.clone()),
             TableCell::text(self.pattern.clone()),

@@ -104,7 +104,7 @@ impl Cell {
         }
     }
 
-    /// Judges the median of the rounds.
+    /// Compares the medians of the rounds with the goals.
     pub fn verdict(&self) -> GoalVerdict {
         let got = Spread::of(self.rounds.iter().map(|figures| self.figure(figures)));
         let (unit, bound) = match self.goal {
@@ -112,7 +112,7 @@ impl Cell {
             CellGoal::Time(most) => ("", Bound::AtMost(most)),
             CellGoal::Cpu { most, .. } => ("us", Bound::AtMost(most)),
         };
-        GoalVerdict::judge(self.part, self.title.clone(), self.subjects(), got, unit, bound)
+        GoalVerdict::of_median(self.part, self.title.clone(), self.subjects(), got, unit, bound)
     }
 
     /// Describes both subjects by the medians of the figures that the goal compares.

@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(2);
 
 const COPY_MAX: Duration = Duration::from_secs(120);
 
-/// Loads of users beside a copy.
+/// Loads of users during a copy.
 const USERS: [(&str, AccessPattern); 2] =
     [("4 KiB reads", AccessPattern::RandomRead), ("4 KiB writes", AccessPattern::RandomWrite)];
 
@@ -47,8 +47,8 @@ struct ResyncRound {
     copy: f64,
     /// Share of the requests a second that remains during a copy, for each of `USERS`.
     remains: [f64; 2],
-    /// Bytes a second of the copies beside users.
-    beside: [f64; 2],
+    /// Bytes a second of the copies during requests of users.
+    copy_under_load: [f64; 2],
 }
 
 impl ResyncCells {
@@ -71,7 +71,7 @@ impl ResyncCells {
     /// Measures the members, an idle copy, and users without and with a copy.
     ///
     /// # Errors
-    /// A disk fails, or a copy ends before the users beside it.
+    /// A disk fails, or a copy ends before the users alongside it.
     pub async fn round(&mut self, round: u32, time: Duration) -> Result<()> {
         let seed = u64::from(round);
         let large = |pattern| Requests::Futures { pattern, io_bytes: 1 << 20, depth: 8 };
@@ -83,7 +83,8 @@ impl ResyncCells {
         let begin = Instant::now();
         self.until_healthy().await?;
         let copy = self.device.geometry().size_bytes() as f64 / begin.elapsed().as_secs_f64();
-        let mut figures = ResyncRound { members, copy, remains: [0.0; 2], beside: [0.0; 2] };
+        let mut figures =
+            ResyncRound { members, copy, remains: [0.0; 2], copy_under_load: [0.0; 2] };
         for (at, (name, pattern)) in USERS.into_iter().enumerate() {
             let small = Requests::Futures { pattern, io_bytes: 4096, depth: 8 };
             let without = measure(&self.device, small, time, seed).await?;
@@ -93,7 +94,8 @@ impl ResyncCells {
             let status = self.mirror.status();
             ensure!(status.health != PoolHealth::Healthy, "the copy ended before the {name}");
             figures.remains[at] = with.per_second / without.per_second;
-            figures.beside[at] = (status.copied_bytes - copied) as f64 / time.as_secs_f64();
+            figures.copy_under_load[at] =
+                (status.copied_bytes - copied) as f64 / time.as_secs_f64();
             self.until_healthy().await?;
         }
         self.rounds.push(figures);
@@ -124,7 +126,7 @@ impl ResyncCells {
         self.rounds.last().map_or_else(String::new, |round| format!("{TITLE}: {round:.2?}"))
     }
 
-    /// Judges the medians of the rounds.
+    /// Compares the medians of the rounds with the goals.
     pub fn verdicts(&self) -> Vec<GoalVerdict> {
         let spread =
             |figure: &dyn Fn(&ResyncRound) -> f64| Spread::of(self.rounds.iter().map(figure));
@@ -133,13 +135,13 @@ impl ResyncCells {
         let from = format!("members {members:.0} MiB/s at depth 8, copy {copy:.0} MiB/s");
         let got = spread(&|round| round.copy / round.members);
         let what = "speed of an idle copy, of the members'";
-        let mut all = vec![GoalVerdict::judge(TITLE, what, from, got, "", Bound::AtLeast(0.9))];
+        let mut all = vec![GoalVerdict::of_median(TITLE, what, from, got, "", Bound::AtLeast(0.9))];
         for (at, (name, _)) in USERS.into_iter().enumerate() {
-            let from =
-                format!("depth 8, beside a copy of {:.0} MiB/s", mib(&|round| round.beside[at]));
-            let what = format!("{name} a second beside a copy, of those without");
+            let copied = mib(&|round| round.copy_under_load[at]);
+            let from = format!("depth 8, during a copy of {copied:.0} MiB/s");
+            let what = format!("{name} a second during a copy, of those without");
             let got = spread(&|round| round.remains[at]);
-            all.push(GoalVerdict::judge(TITLE, what, from, got, "", Bound::AtLeast(0.9)));
+            all.push(GoalVerdict::of_median(TITLE, what, from, got, "", Bound::AtLeast(0.9)));
         }
         all
     }

@@ -198,8 +198,8 @@ pub fn chapter(report: &Report, goals: &[GoalVerdict], cells: &[CellRounds]) -> 
             continue;
         }
         figures += &format!("### {}\n\n", section.title);
-        for of in &section.tables {
-            figures += &(table(of) + "\n");
+        for part in &section.tables {
+            figures += &(table(part) + "\n");
         }
     }
     let warnings = report.sections.iter().flat_map(|section| &section.warnings);

@@ -71,8 +71,8 @@ const fn goal(
     SizesGoal { scene: "null", part, what, figure, to, sizes, bound }
 }
 
-/// Judges all goals whose cells were measured.
-pub fn judge(cells: &[CellRounds]) -> Vec<GoalVerdict> {
+/// The verdicts on all goals whose cells were measured.
+pub fn verdicts(cells: &[CellRounds]) -> Vec<GoalVerdict> {
     let mut all = Vec::new();
     for goal in &PATTERN_GOALS {
         for pattern in [RandomRead, RandomWrite, Read, Write] {
@@ -99,7 +99,7 @@ pub fn judge(cells: &[CellRounds]) -> Vec<GoalVerdict> {
 }
 
 impl SizesGoal {
-    /// Judges the size with the worst median; `None`: none was measured.
+    /// The verdict on the size with the worst median; `None`: none was measured.
     fn verdict(&self, cells: &[CellRounds], pattern: AccessPattern) -> Option<GoalVerdict> {
         let sizes = of_pattern(cells, self.scene, pattern)
             .filter(|cell| self.sizes.contains(&cell.load.io_bytes));
@@ -114,7 +114,7 @@ impl SizesGoal {
         let size = size_text(cell.load.io_bytes.into());
         let from = format!("worst size {size}: {}", compared(cell, self.figure, self.to));
         let what = format!("{}: {}", pattern.name(), self.what);
-        Some(GoalVerdict::judge(self.part, what, from, got, "", self.bound))
+        Some(GoalVerdict::of_median(self.part, what, from, got, "", self.bound))
     }
 }
 
@@ -147,7 +147,7 @@ fn cpu(cells: &[CellRounds], pattern: AccessPattern) -> Option<GoalVerdict> {
     let from = format!("{ratio:.2} times the byte relay's, at {rate:.0} requests a second");
     let what = format!("{}: CPU for a request of 4 KiB, depth {}", pattern.name(), cell.load.depth);
     let got = cell.figure(Fast, CPU);
-    Some(GoalVerdict::judge("CPU", what, from, got, "us", Bound::AtMost(CPU_MICROS_MAX)))
+    Some(GoalVerdict::of_median("CPU", what, from, got, "us", Bound::AtMost(CPU_MICROS_MAX)))
 }
 
 fn latency(cells: &[CellRounds], pattern: AccessPattern) -> Option<GoalVerdict> {
@@ -155,7 +155,7 @@ fn latency(cells: &[CellRounds], pattern: AccessPattern) -> Option<GoalVerdict> 
     let from = compared(cell, TIME, Bytes);
     let what = format!("{}: latency of 4 KiB, depth 1, of the byte relay's", pattern.name());
     let got = cell.ratio(TIME, Fast, Bytes);
-    Some(GoalVerdict::judge("latency", what, from, got, "", Bound::AtMost(1.25)))
+    Some(GoalVerdict::of_median("latency", what, from, got, "", Bound::AtMost(1.25)))
 }
 
 /// Returns how many goals are met, as a sentence.
@@ -205,7 +205,7 @@ mod tests {
             cell(RandomRead, 4 << 10, 32, 0.5),
             cell(RandomRead, 4 << 10, 1, 1.3),
         ];
-        let verdicts = judge(&cells);
+        let verdicts = verdicts(&cells);
         let got = |what: &str| {
             let found = verdicts.iter().find(|goal| goal.what == what);
             found.map(|goal| (goal.got.unwrap(), goal.is_met()))

@@ -22,8 +22,8 @@ pub fn table(cells: &[CellRounds]) -> Table {
         let [link, unlimited] = figures;
         all.row([TableCell::text(what), TableCell::text(paper), link, unlimited]);
     };
-    let both = |of: fn(&[CellRounds], &str, AccessPattern) -> Option<String>, pattern| {
-        ["link", "null"].map(|scene| of(cells, scene, pattern))
+    let both = |figure: fn(&[CellRounds], &str, AccessPattern) -> Option<String>, pattern| {
+        ["link", "null"].map(|scene| figure(cells, scene, pattern))
     };
     row("read throughput, of the conventional switch", "+30 %", both(gain, RandomRead));
     row("write throughput, of the conventional switch", "+25 %", both(gain, RandomWrite));

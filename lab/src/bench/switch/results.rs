@@ -40,14 +40,14 @@ pub const RELAYED: Figure = |turn| turn.relayed_share;
 
 impl CellRounds {
     /// Returns a figure of a path.
-    pub fn figure(&self, path: SwitchPath, of: Figure) -> Spread {
-        Spread::of(self.rounds.iter().map(|round| of(&round[path.index()])))
+    pub fn figure(&self, path: SwitchPath, figure: Figure) -> Spread {
+        Spread::of(self.rounds.iter().map(|round| figure(&round[path.index()])))
     }
 
     /// Returns the ratio of a path's figure to another's, of each round.
-    pub fn ratio(&self, of: Figure, path: SwitchPath, to: SwitchPath) -> Spread {
+    pub fn ratio(&self, figure: Figure, path: SwitchPath, to: SwitchPath) -> Spread {
         let ratio = |round: &[TurnFigures; PATHS.len()]| {
-            of(&round[path.index()]) / of(&round[to.index()]).max(f64::MIN_POSITIVE)
+            figure(&round[path.index()]) / figure(&round[to.index()]).max(f64::MIN_POSITIVE)
         };
         Spread::of(self.rounds.iter().map(ratio))
     }

@@ -195,8 +195,8 @@ impl Cell {
     }
 
     /// Returns the maximum of a figure over its setups.
-    pub fn most(&self, of: impl Fn(&Setup) -> u16) -> u16 {
-        self.setups.iter().map(of).max().unwrap_or(1).max(1)
+    pub fn most(&self, count: impl Fn(&Setup) -> u16) -> u16 {
+        self.setups.iter().map(count).max().unwrap_or(1).max(1)
     }
 
     /// Returns the shape of the raw TCP probe that shows whether the machine was quiet.

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Time that system calls are counted while writes go on.
+/// Time that system calls are counted while writes continue.
 const COUNTED: Duration = Duration::from_millis(300);
 /// Time that strace takes until it has attached.
 const ATTACH: Duration = Duration::from_millis(300);
@@ -58,7 +58,7 @@ fn has_write_cache(portal: &SetupPortal) -> Result<bool> {
     })
 }
 
-/// Counts syncs while 4 KiB writes go on at depth 32.
+/// Counts syncs while 4 KiB writes continue at depth 32.
 fn syncs(servers: &Servers, portal: &SetupPortal) -> Result<String> {
     let written =
         |cell: &&Cell| cell.store == servers.store && cell.pattern.writes() && cell.depth == 32;
@@ -97,7 +97,7 @@ impl Counter {
     }
 
     fn finish(mut self) -> Result<usize> {
-        // strace detaches from the process, which goes on.
+        // strace detaches from the process, which continues.
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a number")?;
         kill_process(pid, Signal::TERM)?;
         self.child.wait()?;

@@ -147,8 +147,8 @@ pub fn are_met(goals: &[GoalVerdict]) -> bool {
         && goals.iter().any(|goal| goal.outcome != GoalOutcome::NotMeasured)
 }
 
-/// Judges all goals.
-pub fn judge(run: &BenchRun) -> Vec<GoalVerdict> {
+/// The verdicts on all goals.
+pub fn verdicts(run: &BenchRun) -> Vec<GoalVerdict> {
     let cell = |goal: &Goal| run.cells.iter().find(|cell| cell.key == goal.cell);
     GOALS.iter().map(|goal| goal.verdict(cell(goal))).collect()
 }
@@ -157,7 +157,7 @@ pub fn judge(run: &BenchRun) -> Vec<GoalVerdict> {
 /// the null target's where that is the reference. Each once.
 pub fn missed(run: &BenchRun) -> Vec<(&'static Cell, Setup)> {
     let mut setups: Vec<(&'static Cell, Setup)> = Vec::new();
-    for (goal, verdict) in GOALS.iter().zip(judge(run)) {
+    for (goal, verdict) in GOALS.iter().zip(verdicts(run)) {
         if verdict.outcome != GoalOutcome::Miss {
             continue;
         }
@@ -172,7 +172,7 @@ pub fn missed(run: &BenchRun) -> Vec<(&'static Cell, Setup)> {
 }
 
 impl Goal {
-    /// Judges the goal by this cell; `None`: the cell was not measured.
+    /// The verdict on the goal by this cell; `None`: the cell was not measured.
     fn verdict(&self, cell: Option<&CellResult>) -> GoalVerdict {
         let got = cell.and_then(|cell| self.ratio.of(cell));
         let (wanted, is_at_least) = match self.bound {

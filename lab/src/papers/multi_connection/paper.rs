@@ -76,10 +76,10 @@ impl Findings {
         ]);
         let near = TableCell::text("four connections, no delay");
         table.row([near, several, times(self.near), none(), none()]);
-        let (most, knee) = self.small.unzip();
-        let most = most.map_or_else(TableCell::none, |most| TableCell::number(most, 0));
+        let (peak, knee) = self.small.unzip();
+        let peak = peak.map_or_else(TableCell::none, |peak| TableCell::number(peak, 0));
         let paper = TableCell::text("15000");
-        table.row([TableCell::text("small requests per second"), paper, most, none(), none()]);
+        table.row([TableCell::text("small requests per second"), paper, peak, none(), none()]);
         let knee = knee.map_or_else(TableCell::none, |knee| TableCell::count(knee.into()));
         let queue = TableCell::text("largest queue depth with a gain");
         table.row([queue, TableCell::text("8"), knee, none(), none()]);

@@ -447,8 +447,8 @@ impl NullConnection {
 /// benchmark always reads the data that it requested.
 fn wait_for_room(socket: &TcpStream) -> Result<()> {
     let mut waiting = [PollFd::new(socket, PollFlags::OUT)];
-    let most = Timespec { tv_sec: SILENCE_SECONDS_MAX, tv_nsec: 0 };
-    let ready = poll(&mut waiting, Some(&most))?;
+    let timeout = Timespec { tv_sec: SILENCE_SECONDS_MAX, tv_nsec: 0 };
+    let ready = poll(&mut waiting, Some(&timeout))?;
     ensure!(ready > 0, "the peer does not receive data");
     Ok(())
 }

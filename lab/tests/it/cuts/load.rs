@@ -231,7 +231,7 @@ impl Load {
 
     /// Waits until every worker has begun and ended a step since now: all have continued after the
     /// cuts so far.
-    pub async fn settle(&mut self, limit: Duration) -> Result<()> {
+    pub async fn wait_for_steps(&mut self, limit: Duration) -> Result<()> {
         let cuts = self.ledger.cuts();
         let steps = |ledger: &Ledger| -> Vec<u64> {
             ledger.steps.iter().map(|steps| steps.load(Ordering::Relaxed)).collect()

@@ -42,7 +42,7 @@ fn play(name: &str, who: TargetKind, connections: u16) -> Result<()> {
             all.add(outcome?);
         }
     }
-    all.tell(name);
+    all.print(name);
     all.all_kinds_were_cut()
 }
 
@@ -72,7 +72,7 @@ fn raw_commands_are_never_repeated() -> Result<()> {
         let keys = Keys { header_digest: true, data_digest: true, ..keys };
         all.add(Scene { who, connections, raw, plot: Plot::Flips, keys, seed }.play()?);
     }
-    all.tell("own target, raw commands");
+    all.print("own target, raw commands");
     ensure!(all.results.lost > 0 && all.flips > 0, "nothing was lost or damaged");
     ensure!(all.executions_max == 1, "{} executions", all.executions_max);
     all.all_kinds_were_cut()
@@ -100,7 +100,7 @@ fn integrity(name: &str, who: TargetKind) -> Result<()> {
         let keys = Keys { header_digest, data_digest, ..Keys::of(seed) };
         all.add(Scene { who, connections: 1, raw: false, plot: Plot::Quiet, keys, seed }.play()?);
     }
-    all.tell(name);
+    all.print(name);
     ensure!(all.repetitions == 0, "{} repetitions", all.repetitions);
     Ok(())
 }
@@ -133,7 +133,7 @@ fn flips(name: &str, who: TargetKind, connections: [u16; 2]) -> Result<()> {
         let connections = connections[(seed % 2) as usize];
         all.add(Scene { who, connections, raw: false, plot: Plot::Flips, keys, seed }.play()?);
     }
-    all.tell(name);
+    all.print(name);
     ensure!(all.flips > 0, "no bit was flipped");
     Ok(())
 }

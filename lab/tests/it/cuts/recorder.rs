@@ -87,7 +87,7 @@ impl Recorder {
     /// Checks the rule for a disk that repeats unanswered commands: each acknowledged write was
     /// executed, and a write was executed more than once only if it was in flight at a cut, at most
     /// once for each cut.
-    pub fn judge_repeated(&self, writes: &[Write]) -> Result<Account> {
+    pub fn check_repeated(&self, writes: &[Write]) -> Result<Account> {
         let mut account = Account::default();
         for (write, (most, least)) in writes.iter().zip(self.executions(writes)) {
             ensure!(least >= 1, "{write:?} was acknowledged and not executed");
@@ -99,7 +99,7 @@ impl Recorder {
 
     /// Checks the rule for raw commands: executed once if it ended GOOD, never if it was not sent,
     /// and in no case twice.
-    pub fn judge_raw(&self, writes: &[Write]) -> Result<Account> {
+    pub fn check_raw(&self, writes: &[Write]) -> Result<Account> {
         let mut account = Account::default();
         for (write, (most, least)) in writes.iter().zip(self.executions(writes)) {
             let allowed = match write.executed {

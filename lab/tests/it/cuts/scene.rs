@@ -102,7 +102,7 @@ impl Outcome {
     }
 
     /// Prints the results for the log of the test.
-    pub fn tell(&self, name: &str) {
+    pub fn print(&self, name: &str) {
         let results = &self.results;
         let cuts: u64 = self.cuts.values().sum();
         println!(
@@ -174,7 +174,7 @@ impl Scene {
     }
 
     /// Checks the logout; istgt 0.4 now and then closes the connection without a Logout Response.
-    fn judge_logout(self, logged_out: Result<(), lunar_initiator::Error>) -> Result<()> {
+    fn check_logout(self, logged_out: Result<(), lunar_initiator::Error>) -> Result<()> {
         match logged_out {
             Err(error) if self.who != TargetKind::Istgt => Err(error).context("the last logout"),
             _ => Ok(()),
@@ -291,13 +291,13 @@ impl Stage {
             self.load.check().await?;
             tokio::time::sleep(POLL).await;
         }
-        self.load.settle(WAIT_MAX).await
+        self.load.wait_for_steps(WAIT_MAX).await
     }
 
     /// Runs only the load, for a while.
     async fn use_it(&mut self) -> Result<()> {
         for _ in 0..QUIET_STEPS / 2 {
-            self.load.settle(WAIT_MAX).await?;
+            self.load.wait_for_steps(WAIT_MAX).await?;
         }
         Ok(())
     }
@@ -360,7 +360,7 @@ impl Stage {
             // repeated when the loss is noticed: no worker is past the cut before.
             tokio::time::sleep(late + NOTICED).await;
         }
-        self.load.settle(WAIT_MAX).await
+        self.load.wait_for_steps(WAIT_MAX).await
     }
 
     /// Causes a PDU of this kind, if the load does not.
@@ -436,7 +436,7 @@ impl Stage {
     }
 
     async fn finish(mut self, sampler: Sampler) -> Result<(Outcome, Peer)> {
-        self.load.settle(WAIT_MAX).await?;
+        self.load.wait_for_steps(WAIT_MAX).await?;
         let kinds = self.kinds();
         if self.scene.connections > 1 {
             self.all_connections_are_back().await?;
@@ -445,19 +445,19 @@ impl Stage {
         let samples = sampler.finish()?;
         let logged_out = within(self.initiator.log_out()).await?;
         let seen = || format!("{:?}\n{}", self.cutter.counts().last, self.peer.log());
-        self.scene.judge_logout(logged_out).with_context(seen)?;
+        self.scene.check_logout(logged_out).with_context(seen)?;
         let mut outcome = Outcome { samples, kinds, ..Outcome::default() };
         outcome.count(&self.cutter.counts());
         let direct = self.peer.url(self.peer.address())?;
         let fresh = within(RemoteDisk::connect(&direct, &self.options)).await??;
         verify(&fresh, &ledger, &results).await?;
         let logged_out = within(fresh.close()).await?;
-        self.scene.judge_logout(logged_out).context("of the fresh session")?;
+        self.scene.check_logout(logged_out).context("of the fresh session")?;
         if let Some(recorder) = self.peer.recorder() {
             recorder.nothing_went_back()?;
             let account = match self.scene.raw {
-                true => recorder.judge_raw(&results.writes)?,
-                false => recorder.judge_repeated(&results.writes)?,
+                true => recorder.check_raw(&results.writes)?,
+                false => recorder.check_repeated(&results.writes)?,
             };
             let Account { writes, repetitions, executions_max } = account;
             ensure!(writes >= results.acknowledged, "{account:?}");

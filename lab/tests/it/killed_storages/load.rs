@@ -243,7 +243,7 @@ impl Load {
         }
         let mut raw = self.disk.log_in(address, self.count)?;
         let found = read_all(&mut raw, self.disk.blocks as u64, BLOCK_BYTES)?;
-        let torn = self.shared.ledger().settle(&found).map_err(anyhow::Error::msg);
+        let torn = self.shared.ledger().accept(&found).map_err(anyhow::Error::msg);
         let torn = torn.with_context(|| format!("{LOST}: told {told:?}"))?;
         ensure!(torn.is_empty(), "{LOST}: torn blocks: {torn:?}");
         Ok(())

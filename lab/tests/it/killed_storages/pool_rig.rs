@@ -22,7 +22,7 @@ const SIZE_BYTES: usize = MIRROR.bytes() + DATA_OFFSET_BYTES as usize + LABEL_BY
 pub struct Rig {
     front: Option<Lunar>,
     pub storages: [Storage; 2],
-    beside: Scratch,
+    scratch: Scratch,
     configuration: String,
 }
 
@@ -31,22 +31,22 @@ impl Rig {
     pub fn new() -> Result<Self> {
         let storages =
             [Storage::new("member-a", SIZE_BYTES)?, Storage::new("member-b", SIZE_BYTES)?];
-        let beside = Scratch::new("members")?;
+        let scratch = Scratch::new("members")?;
         let members = storages.each_ref().map(Storage::url);
         let [one, other] = members.each_ref().map(String::as_str);
         let create = ["pool", "create", "p", "--kind", "mirror", one, other];
         run_checked(&binary()?, &create, END_MAX)?;
         let (pool, state) =
-            (mirrored::table(&members, "member_wait_seconds = 1\n"), beside.path("state"));
-        let api = api_of(&beside);
+            (mirrored::table(&members, "member_wait_seconds = 1\n"), scratch.path("state"));
+        let api = api_of(&scratch);
         let text = format!(
             "state = \"{state}\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n\
              [api]\nlisten = \"{api}\"\n{pool}[[target]]\nname = \"{TARGET}\"\n\
              [[target.lun]]\nid = 0\nuuid = \"{UUID}\"\ndevice = \"pool:p\"\n\
              cache = \"write-back\"\n"
         );
-        let configuration = beside.secret("lunar.toml", &text)?;
-        let mut rig = Self { front: None, storages, beside, configuration };
+        let configuration = scratch.secret("lunar.toml", &text)?;
+        let mut rig = Self { front: None, storages, scratch, configuration };
         rig.start()?;
         Ok(rig)
     }
@@ -76,7 +76,7 @@ impl Rig {
     }
 
     pub fn until_healthy(&self) -> Result<()> {
-        mirrored::until_healthy(&api_of(&self.beside)).map(drop)
+        mirrored::until_healthy(&api_of(&self.scratch)).map(drop)
     }
 
     /// Stops all servers.
@@ -99,6 +99,6 @@ impl Rig {
     }
 }
 
-fn api_of(beside: &Scratch) -> String {
-    format!("unix:{}", beside.path("api.sock"))
+fn api_of(scratch: &Scratch) -> String {
+    format!("unix:{}", scratch.path("api.sock"))
 }

@@ -62,7 +62,7 @@ pub struct SwitchRig {
     /// Position of the second extent: number of the storage, and its start there.
     second: (usize, usize),
     address: String,
-    beside: Scratch,
+    scratch: Scratch,
 }
 
 impl SwitchRig {
@@ -72,9 +72,9 @@ impl SwitchRig {
             [Storage::new("storage-a", STORAGE_BYTES)?, Storage::new("storage-b", STORAGE_BYTES)?];
         let [a, b] = storages.each_ref().map(Storage::address);
         let cutters = [Cutter::to(a)?, Cutter::to(b)?];
-        let (beside, address) = (Scratch::new("switch")?, format!("127.0.0.1:{}", free_port()?));
+        let (scratch, address) = (Scratch::new("switch")?, format!("127.0.0.1:{}", free_port()?));
         let second = (1, SECOND_STARTS[0]);
-        let rig = Self { switch: None, cutters, storages, second, address, beside };
+        let rig = Self { switch: None, cutters, storages, second, address, scratch };
         let configuration = rig.write_configuration()?;
         let create = ["switch", "create-mirror", MIRROR.target, "0", "--config", &configuration];
         run_checked(&binary()?, &create, TOOL_MAX)?;
@@ -82,7 +82,7 @@ impl SwitchRig {
     }
 
     fn api(&self) -> String {
-        format!("unix:{}", self.beside.path("api.sock"))
+        format!("unix:{}", self.scratch.path("api.sock"))
     }
 
     /// Returns the address on which hosts reach the switch.
@@ -112,7 +112,7 @@ impl SwitchRig {
              extents = [{}, {}]\n\
              [[target]]\nname = \"{}\"\n[[target.lun]]\nid = 0\ncache = \"write-back\"\n\
              mirror = [{}, {}]\n",
-            self.beside.path("state"),
+            self.scratch.path("state"),
             self.address,
             self.api(),
             storage(0),
@@ -124,13 +124,13 @@ impl SwitchRig {
             extent((0, MIRROR_START), MIRROR_EXTENT_BYTES),
             extent((1, MIRROR_START), MIRROR_EXTENT_BYTES),
         );
-        self.beside.secret("switch.toml", &text)
+        self.scratch.secret("switch.toml", &text)
     }
 
     /// Starts the switch, unless it runs.
     pub fn start(&mut self, path: &str) -> Result<()> {
         if self.switch.is_none() {
-            let configuration = self.beside.path("switch.toml");
+            let configuration = self.scratch.path("switch.toml");
             let what = ["switch", "--config", &configuration, "--path", path];
             self.switch = Some(Lunar::start(&what)?);
         }

@@ -118,7 +118,7 @@ impl Row {
             TargetKind::Istgt => (65_536, 262_144, 65_536, 8),
         };
         // istgt 0.4 never declares less, whatever its configuration.
-        let least = if who == TargetKind::Istgt { 8192 } else { 512 };
+        let segment_min = if who == TargetKind::Istgt { 8192 } else { 512 };
         let crc = |offered: &[Digest]| match who {
             // The first digest of the initiator's list that the target supports.
             TargetKind::Own | TargetKind::Istgt => offered[0] == Digest::Crc32c,
@@ -141,7 +141,7 @@ impl Row {
             time_to_wait_seconds: if who == TargetKind::Istgt { 0 } else { 2 },
             send_data_segment_bytes_max: self
                 .number("MaxRecvDataSegmentLength")
-                .map_or(segment, |number| number.max(least)),
+                .map_or(segment, |number| number.max(segment_min)),
             header_digest: crc(self.header_digest),
             data_digest: crc(self.data_digest),
         }

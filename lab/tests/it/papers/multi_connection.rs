@@ -57,11 +57,11 @@ fn every_part_measured(scratch: &Scratch, more: &[&str]) -> Result<Value> {
     let mut document = Value::Null;
     for seconds in ["0.05", "1", "3"] {
         (document, _) = report(scratch, &[], &short(seconds, more))?;
-        let most = &section(&document, "paper")["rows"][3]["here"];
+        let figure = &section(&document, "paper")["rows"][3]["here"];
         let frames = section(&document, "frame_size")["rows"].as_array();
         let mut frames = frames.into_iter().flatten();
         let some = |figure: &Value| figure.as_f64().is_some_and(|figure| figure > 0.0);
-        if some(most) && frames.all(|row| some(&row["bytes_per_second"]["median"])) {
+        if some(figure) && frames.all(|row| some(&row["bytes_per_second"]["median"])) {
             return Ok(document);
         }
     }
@@ -104,8 +104,8 @@ fn every_part_is_reported() -> Result<()> {
         }
         None => assert!(frames["warnings"][0].as_str().unwrap().contains("root"), "{frames}"),
     }
-    let beside = section(&document, "paper")["rows"].as_array().unwrap();
-    let papers: Vec<_> = beside.iter().map(|row| row["paper"].as_str().unwrap()).collect();
+    let paper_rows = section(&document, "paper")["rows"].as_array().unwrap();
+    let papers: Vec<_> = paper_rows.iter().map(|row| row["paper"].as_str().unwrap()).collect();
     assert_eq!(papers[..5], ["+20 to 60 %", "+20 to 60 %", "+20 to 60 %", "15000", "8"]);
     let page = std::fs::read_to_string(page)?;
     let plots = if frames["rows"].is_array() { 4 } else { 3 };

@@ -41,13 +41,13 @@ fn a_removed_unit_is_synced() -> Result<()> {
         let machine = Machine::new("power-away")?;
         let lunar = written_back(&machine, &luns)?;
         let changed = match way {
-            "ctl remove-lun" => machine.tell(&["ctl", "remove-lun", "0"]),
-            "apply" => machine.tell(&["apply", &configuration(&machine, &luns[1..])?]),
+            "ctl remove-lun" => machine.run_lunar(&["ctl", "remove-lun", "0"]),
+            "apply" => machine.run_lunar(&["apply", &configuration(&machine, &luns[1..])?]),
             _ => {
                 let path = configuration(&machine, &luns)?;
                 let text = std::fs::read_to_string(&path)?;
                 std::fs::write(&path, text.replacen("write-back", "write-through", 1))?;
-                machine.tell(&["apply", &path])
+                machine.run_lunar(&["apply", &path])
             }
         };
         changed?;
@@ -71,7 +71,7 @@ fn a_resize_reported_as_done_is_durable() -> Result<()> {
         let lunar = written_back(&machine, &luns)?;
         let synced = log_in(&lunar, 1)?.execute(&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0)?;
         ensure!(synced.0 == 0, "SYNCHRONIZE CACHE");
-        machine.tell(&["ctl", "resize", "0", size, "--shrink"])?;
+        machine.run_lunar(&["ctl", "resize", "0", size, "--shrink"])?;
         let start = || Lunar::start(&["target", "--config", &configuration(&machine, &luns)?]);
         after_each_cut(&machine.disk, lunar, 3, start, |lunar, seed| {
             let mut raw = log_in(lunar, 1)?;

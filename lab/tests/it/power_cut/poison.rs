@@ -66,9 +66,9 @@ fn a_poisoned_disk_refuses_writes_after_a_restart() -> Result<()> {
         let lunar = after_the_cut(start(&machine), seed)?;
         let mut raw = log_in(&lunar, 1)?;
         takes_no_writes(&mut raw, 512).with_context(|| format!("seed {seed}"))?;
-        let status = machine.tell(&["ctl", "status"])?;
+        let status = machine.run_lunar(&["ctl", "status"])?;
         ensure!(status.contains("lunar ctl recover 0 --accept-loss"), "{status}");
-        machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
+        machine.run_lunar(&["ctl", "recover", "0", "--accept-loss"])?;
         takes_writes(&mut raw, 512)?;
         let recovered = machine.disk.volume();
         machine.disk.freeze();
@@ -94,7 +94,7 @@ fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
     machine.disk.fail_once(CallKind::Sync, Errno::IO);
     let lunar = start(&machine)?;
     takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
-    machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
+    machine.run_lunar(&["ctl", "recover", "0", "--accept-loss"])?;
     takes_writes(&mut log_in(&lunar, 1)?, 512)?;
     lunar.stop(TOOL_MAX)?;
     Ok(())
@@ -107,13 +107,13 @@ fn a_poisoned_disk_refuses_writes_after_a_change() -> Result<()> {
     let machine = Machine::new("power-poison-apply")?;
     let lunar = poisoned(&machine)?;
     let file = configuration(&machine, "removable = true\n")?;
-    machine.tell(&["apply", &file])?;
+    machine.run_lunar(&["apply", &file])?;
     takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
-    machine.tell(&["ctl", "remove-lun", "0"])?;
+    machine.run_lunar(&["ctl", "remove-lun", "0"])?;
     let device = machine.disk.path("disk.img");
-    machine.tell(&["ctl", "add-lun", &device, "--id", "0", "--cache", "write-back"])?;
+    machine.run_lunar(&["ctl", "add-lun", &device, "--id", "0", "--cache", "write-back"])?;
     takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
-    machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
+    machine.run_lunar(&["ctl", "recover", "0", "--accept-loss"])?;
     takes_writes(&mut log_in(&lunar, 1)?, 512)?;
     lunar.stop(TOOL_MAX)?;
     Ok(())

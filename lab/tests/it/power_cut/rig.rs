@@ -48,20 +48,20 @@ impl Mode {
         let block = self.block_bytes.to_string();
         let path = disk.path("disk.img");
         let options = ["--cache", self.cache, "--io", self.io, "--block-size", &block];
-        let whats = [path.as_str(), "--size", &size, "--name", TARGET];
-        Lunar::serve(&[&whats[..], &options].concat())
+        let disk_options = [path.as_str(), "--size", &size, "--name", TARGET];
+        Lunar::serve(&[&disk_options[..], &options].concat())
     }
 }
 
 /// A disk, and beside it a configuration and the socket of the API.
 pub struct Machine {
     pub disk: PowerCutDisk,
-    beside: Scratch,
+    scratch: Scratch,
 }
 
 impl Machine {
     pub fn new(name: &str) -> Result<Self> {
-        Ok(Self { disk: PowerCutDisk::mount(name)?, beside: Scratch::new(name)? })
+        Ok(Self { disk: PowerCutDisk::mount(name)?, scratch: Scratch::new(name)? })
     }
 
     /// Writes a configuration of one target with these lines for its LUNs; returns its path.
@@ -71,17 +71,17 @@ impl Machine {
             "[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{api}\"\n\
              [[target]]\nname = \"{TARGET}\"\n{luns}"
         );
-        self.beside.secret("lunar.toml", &text)
+        self.scratch.secret("lunar.toml", &text)
     }
 
     /// Runs `lunar ARGUMENTS` on the server's API, which must report success.
-    pub fn tell(&self, arguments: &[&str]) -> Result<String> {
+    pub fn run_lunar(&self, arguments: &[&str]) -> Result<String> {
         let api = self.api();
         run_checked(&binary()?, &[arguments, &["--api", &api]].concat(), END_MAX)
     }
 
     fn api(&self) -> String {
-        format!("unix:{}", self.beside.path("api.sock"))
+        format!("unix:{}", self.scratch.path("api.sock"))
     }
 }
 

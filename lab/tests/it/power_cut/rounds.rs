@@ -195,7 +195,7 @@ impl RoundScene {
             ensure!(same, "{LOST}: the disk is another one after a cut with seed {cut}");
             let found = read_all(&mut raw, BLOCKS as u64, self.mode.block_bytes);
             let found = found.with_context(|| format!("{LOST}: round {round}, cut {cut}"))?;
-            let settled = ledger.settle(&found).map_err(anyhow::Error::msg);
+            let settled = ledger.accept(&found).map_err(anyhow::Error::msg);
             let torn = settled.with_context(|| format!("{LOST}: round {round}, cut {cut}"))?;
             ensure!(torn.is_empty() || self.mode.block_bytes > 512, "{LOST}: torn: {torn:?}");
             repair(&lunar, self.mode, &mut ledger, &torn)?;

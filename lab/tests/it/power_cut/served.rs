@@ -65,7 +65,7 @@ pub struct ServedDisk {
     mode: Mode,
     blocks: usize,
     /// Holds the configuration of a served device.
-    beside: Scratch,
+    scratch: Scratch,
 }
 
 /// Counts of the kinds of I/O that a server did.
@@ -93,14 +93,14 @@ impl ServedDisk {
     pub fn new(backing: Backing, mode: Mode, blocks: usize) -> Result<Self> {
         let power = PowerCutDisk::mount("power-served")?;
         power.set_sector_bytes(backing.sector_bytes());
-        let beside = Scratch::new("power-beside")?;
+        let scratch = Scratch::new("power-scratch")?;
         let second = match backing {
             Backing::MirrorOfDisks => Some(PowerCutDisk::mount("power-second")?),
             _ => None,
         };
         let (ext4, device, replacements) = (None, None, 0);
         let mut disk =
-            Self { ext4, device, power, second, replacements, backing, mode, blocks, beside };
+            Self { ext4, device, power, second, replacements, backing, mode, blocks, scratch };
         if backing.is_mirror() {
             mirrored::create(&disk.members(), mode, blocks)?;
             disk.add_replacement()?;
@@ -170,7 +170,7 @@ impl ServedDisk {
 
     /// Returns the address of the API of a server that has a configuration.
     pub fn api(&self) -> String {
-        format!("unix:{}", self.beside.path("api.sock"))
+        format!("unix:{}", self.scratch.path("api.sock"))
     }
 
     fn powers(&self) -> impl Iterator<Item = &PowerCutDisk> {
@@ -216,7 +216,7 @@ impl ServedDisk {
         let Mode { cache, io, block_bytes } = self.mode;
         // With two disks, the state must not depend on the first one.
         let state = match self.second {
-            Some(_) => self.beside.path("state"),
+            Some(_) => self.scratch.path("state"),
             None => self.power.path("state"),
         };
         let api = self.api();
@@ -231,7 +231,7 @@ impl ServedDisk {
              [[target.lun]]\nid = 0\nuuid = \"{UUID}\"\ndevice = \"{device}\"\n\
              {options}cache = \"{cache}\"\n"
         );
-        self.beside.secret("lunar.toml", &text)
+        self.scratch.secret("lunar.toml", &text)
     }
 
     /// Writes back and drops the kernel's page cache of these blocks.

@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_small_chapter() {
         let mut run = run();
-        run.goals = goals::judge(&run);
+        run.goals = goals::verdicts(&run);
         run.durability = vec![Durability {
             store: "tmpfs".to_owned(),
             contestant: "tgt".to_owned(),
@@ -240,7 +240,7 @@ mod tests {
         let at = Path::new("docs/performance.md");
         assert!(chapter(&run, at).contains("No goal of a cell was missed in this run."));
         assert!(!chapter(&run, at).contains("A sample belongs to"));
-        run.goals = goals::judge(&run);
+        run.goals = goals::verdicts(&run);
         assert!(chapter(&run, at).contains("This run was made without `--profiles`, or"));
         let share = |part: &str, samples: u64| Share {
             part: part.to_owned(),
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_run_is_read_again() {
         let mut run = run();
-        run.goals = goals::judge(&run);
+        run.goals = goals::verdicts(&run);
         let text = serde_json::to_string(&run).unwrap();
         let again: BenchRun = serde_json::from_str(&text).unwrap();
         assert_eq!(chapter(&again, Path::new("")), chapter(&run, Path::new("")));

@@ -27,8 +27,8 @@ fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<
     let profile = run.profiles.iter().find(|one| one.cell == cell.key && is_ours(one))?;
     let share = profile.shares.iter().find(|share| share.part == READING)?.share;
     let reading = share * ours;
-    let least = (null + reading) / null;
-    let so = if least > goal.wanted {
+    let ratio_min = (null + reading) / null;
+    let so = if ratio_min > goal.wanted {
         format!(
             ", so {} is out of reach for a target that reads by one system call per request",
             goal.wanted
@@ -39,7 +39,7 @@ fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<
     let mut text = format!(
         "A read takes {ours:.2} us of the target's core; {:.0} % of it, {reading:.2} us, are the \
          system call that reads the file, which the null target ({null:.2} us) lacks. These two \
-         alone are {least:.2} times the null target's cost{so}; the rest of Lunar (SCSI, the \
+         alone are {ratio_min:.2} times the null target's cost{so}; the rest of Lunar (SCSI, the \
          ranges that keep blocks whole, statistics) takes {:.2} us.",
         share * 100.0,
         ours - null - reading,
@@ -137,7 +137,7 @@ mod tests {
     const FOUR: &str = "lunar, 4 connections";
 
     fn reason(what: &str, run: &BenchRun) -> Option<String> {
-        let goals = goals::judge(run);
+        let goals = goals::verdicts(run);
         of(goals.iter().find(|goal| goal.what == what).unwrap(), run)
     }
 
