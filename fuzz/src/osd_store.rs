@@ -19,7 +19,7 @@ const SUPERBLOCK_BLOCKS: usize = 32;
 const READ_MAX: usize = 64;
 
 /// Changes an image as the input says, gives its superblocks and records the right checksums, and
-/// checks and uses the store: nothing but an error or a report may come of it.
+/// checks and uses the store: an error or a report of the check is the only allowed result.
 ///
 /// The input is a list of changes: area (1 byte: the superblocks, the log, all), offset (4), length
 /// (1), bytes.

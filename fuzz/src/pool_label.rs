@@ -56,11 +56,11 @@ fn check(label: &Label) {
     if !matches!(block_bytes, 512 | 1024 | 2048 | 4096) {
         return;
     }
-    let least = MemberLayout { block_bytes, block_count: u64::MAX };
-    if label.check(least).is_err() {
+    let layout = MemberLayout { block_bytes, block_count: u64::MAX };
+    if label.check(layout).is_err() {
         return;
     }
-    let need = least.member_blocks(label.data_blocks);
+    let need = layout.member_blocks(label.data_blocks);
     let need = need.expect("a label that fits describes a possible size");
     assert!(label.check(MemberLayout { block_bytes, block_count: need }).is_ok());
     assert!(label.check(MemberLayout { block_bytes, block_count: need - 1 }).is_err());

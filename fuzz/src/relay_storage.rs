@@ -1,6 +1,6 @@
 //! A hostile storage of a relay: PDUs of all kinds with wrong tags, numbers, offsets and lengths,
-//! at a session with commands of a host. What the host gets is only what the storage sent for it,
-//! in order, and it ends with GOOD only if all of it came.
+//! at a session with commands of a host. A command of the host gets only the data that the storage
+//! sent for it, in order, and ends with GOOD only if all of the data came.
 
 use bytes::Bytes;
 use lunar_block::BlockRange;
@@ -37,15 +37,15 @@ const COMMANDS: [(TransferDirection, u32); 4] = [
 /// for what the host does, index and new value of one header byte.
 pub fn run(input: &[u8]) {
     let Some((choice, records)) = input.split_first() else { return };
-    let mut world = FuzzedRelay::begin(*choice);
+    let mut relay = FuzzedRelay::begin(*choice);
     for record in records.chunks_exact(RECORD_BYTES) {
-        if world.session.is_closed() {
+        if relay.session.is_closed() {
             break;
         }
-        world.pdu(record);
-        world.act(record[8], record[9]);
+        relay.pdu(record);
+        relay.act_as_host(record[8], record[9]);
     }
-    world.end();
+    relay.end();
 }
 
 #[derive(Debug)]
@@ -80,9 +80,10 @@ struct FuzzedRelay {
     now: Time,
     stat_sn: u32,
     commands: BTreeMap<TaskId, HostCommand>,
-    /// Initiator Task Tags of the commands that were sent, and of those of the host whose they are.
+    /// Initiator Task Tags of all commands that were sent.
     tags: Vec<u32>,
-    of_host: BTreeMap<u32, TaskId>,
+    /// The commands of the host, by their Initiator Task Tags.
+    host_tags: BTreeMap<u32, TaskId>,
     destination: Option<IncomingDestination>,
     /// Tag, offset and length of the segment that is being delivered.
     delivered: (u32, u32, u32),
@@ -119,28 +120,28 @@ impl FuzzedRelay {
         let now = Time::from_nanos(1);
         let limits = ConnectionLimits::default();
         let options = ConnectionOptions { login, session: None, limits };
-        let mut world = Self {
+        let mut relay = Self {
             session: StorageSession::new(now, Arc::new(Disk), session, options),
             now,
             stat_sn: 5,
             commands: BTreeMap::new(),
             tags: Vec::new(),
-            of_host: BTreeMap::new(),
+            host_tags: BTreeMap::new(),
             destination: None,
             delivered: (0, 0, 0),
             login: None,
             closed: false,
         };
-        world.poll();
-        world.answer_login();
+        relay.poll();
+        relay.answer_login();
         if choice & 4 == 0 {
-            world.answer_setup();
-            assert!(world.session.is_up(), "an honest unit");
+            relay.answer_setup();
+            assert!(relay.session.is_up(), "an honest unit");
         }
         for (number, (direction, prefix_bytes)) in (1..).zip(COMMANDS) {
-            world.command(TaskId(number), direction, prefix_bytes);
+            relay.command(TaskId(number), direction, prefix_bytes);
         }
-        world
+        relay
     }
 
     /// Accepts the first value of each proposal.
@@ -157,8 +158,8 @@ impl FuzzedRelay {
         }
         let mut bhs = [0; 48];
         (bhs[0], bhs[1], bhs[15]) = (Opcode::LOGIN_RESPONSE.0, 0x87, 5);
-        self.number(&mut bhs);
-        self.hand_over(bhs, &text);
+        self.write_numbers(&mut bhs);
+        self.deliver(bhs, &text);
         assert!(!self.closed, "an honest login");
     }
 
@@ -172,8 +173,8 @@ impl FuzzedRelay {
                 (bhs[0], bhs[1]) = (Opcode::DATA_IN.0, 0x80);
                 bhs[16..20].copy_from_slice(&tag.to_be_bytes());
                 bhs[20..24].copy_from_slice(&TAG_RESERVED.to_be_bytes());
-                self.number(&mut bhs);
-                self.hand_over(bhs, data);
+                self.write_numbers(&mut bhs);
+                self.deliver(bhs, data);
             }
             let mut bhs = [0; 48];
             (bhs[0], bhs[1]) = (Opcode::SCSI_RESPONSE.0, 0x80);
@@ -184,8 +185,8 @@ impl FuzzedRelay {
             let data_sn = u32::from(!data.is_empty());
             bhs[36..40].copy_from_slice(&data_sn.to_be_bytes());
             bhs[16..20].copy_from_slice(&tag.to_be_bytes());
-            self.number(&mut bhs);
-            self.hand_over(bhs, &[]);
+            self.write_numbers(&mut bhs);
+            self.deliver(bhs, &[]);
         }
     }
 
@@ -208,12 +209,12 @@ impl FuzzedRelay {
             prefix: Bytes::from(vec![1; prefix_bytes as usize]).into(),
         }));
         if let Some(tag) = self.tags.get(sent) {
-            self.of_host.insert(*tag, id);
+            self.host_tags.insert(*tag, id);
         }
     }
 
     /// Writes StatSN and the window, and counts the StatSN.
-    fn number(&mut self, bhs: &mut [u8; 48]) {
+    fn write_numbers(&mut self, bhs: &mut [u8; 48]) {
         bhs[24..28].copy_from_slice(&self.stat_sn.to_be_bytes());
         bhs[28..32].copy_from_slice(&CMD_SN.to_be_bytes());
         bhs[32..36].copy_from_slice(&CMD_SN.wrapping_add(30).to_be_bytes());
@@ -241,18 +242,18 @@ impl FuzzedRelay {
         bhs[16..20].copy_from_slice(&tag.to_be_bytes());
         let transfer = if transfer == 0xff { TAG_RESERVED } else { u32::from(transfer) };
         bhs[20..24].copy_from_slice(&transfer.to_be_bytes());
-        self.number(&mut bhs);
+        self.write_numbers(&mut bhs);
         bhs[36..40].copy_from_slice(&u32::from(number).to_be_bytes());
         bhs[40..44].copy_from_slice(&(u32::from(offset) * 16).to_be_bytes());
         bhs[44..48].copy_from_slice(&(u32::from(length) * 16).to_be_bytes());
         if let Some(byte) = bhs.get_mut(usize::from(at)) {
             *byte = value;
         }
-        self.hand_over(bhs, &vec![2; usize::from(data) * 16]);
+        self.deliver(bhs, &vec![2; usize::from(data) * 16]);
     }
 
     /// Delivers one PDU, header and payload.
-    fn hand_over(&mut self, mut bhs: [u8; 48], data: &[u8]) {
+    fn deliver(&mut self, mut bhs: [u8; 48], data: &[u8]) {
         bhs[4] = 0;
         let bytes = u32::try_from(data.len()).unwrap();
         bhs[5..8].copy_from_slice(&bytes.to_be_bytes()[1..]);
@@ -270,14 +271,14 @@ impl FuzzedRelay {
         self.input(StorageInput::Payload { data, digest: SegmentDigest::None });
     }
 
-    /// Gives data that was asked for, or too little, aborts a command, or waits.
-    fn act(&mut self, how: u8, amount: u8) {
-        let id = TaskId(1 + u64::from(how >> 4) % COMMANDS.len() as u64);
+    /// Sends requested data, all or a part of it, aborts a command, or waits.
+    fn act_as_host(&mut self, choice: u8, amount: u8) {
+        let id = TaskId(1 + u64::from(choice >> 4) % COMMANDS.len() as u64);
         let Some(command) = self.commands.get_mut(&id) else { return };
-        match how & 3 {
+        match choice & 3 {
             0 if command.is_write && !command.aborted && !command.ended => {
-                let owed = command.wanted_bytes - command.moved_bytes;
-                let bytes = (u32::from(amount) * 16).min(owed);
+                let wanted_bytes = command.wanted_bytes - command.moved_bytes;
+                let bytes = (u32::from(amount) * 16).min(wanted_bytes);
                 let offset_bytes = command.moved_bytes;
                 if bytes > 0 {
                     command.moved_bytes += bytes;
@@ -310,11 +311,11 @@ impl FuzzedRelay {
 
     fn poll(&mut self) {
         while let Some(output) = self.session.poll() {
-            self.follow(output);
+            self.handle_output(output);
         }
     }
 
-    fn follow(&mut self, output: StorageOutput) {
+    fn handle_output(&mut self, output: StorageOutput) {
         match output {
             StorageOutput::Receive(to) => assert!(self.destination.replace(to).is_none()),
             StorageOutput::Send(pdu) => {
@@ -327,7 +328,7 @@ impl FuzzedRelay {
             }
             StorageOutput::DataIn { id, offset_bytes, bytes, .. } => {
                 let (tag, sent_offset, sent_bytes) = self.delivered;
-                assert_eq!(self.of_host.get(&tag), Some(&id), "data of another command");
+                assert_eq!(self.host_tags.get(&tag), Some(&id), "data of another command");
                 assert_eq!((sent_offset, sent_bytes), (offset_bytes, bytes));
                 let command = self.commands.get_mut(&id).unwrap();
                 assert!(!command.is_write && !command.ended && !command.aborted);
@@ -388,11 +389,11 @@ mod tests {
     #[test]
     fn a_check_of_the_unit_has_a_limit_of_time() {
         const SETUP_UNANSWERED: u8 = 4;
-        let mut world = FuzzedRelay::begin(SETUP_UNANSWERED);
-        world.input(StorageInput::LogOut);
-        assert!(!world.session.is_closed(), "an answer may come");
-        world.now = world.now.after(Duration::from_secs(31));
-        world.input(StorageInput::Deadline);
-        assert!(world.session.is_closed());
+        let mut relay = FuzzedRelay::begin(SETUP_UNANSWERED);
+        relay.input(StorageInput::LogOut);
+        assert!(!relay.session.is_closed(), "an answer may come");
+        relay.now = relay.now.after(Duration::from_secs(31));
+        relay.input(StorageInput::Deadline);
+        assert!(relay.session.is_closed());
     }
 }

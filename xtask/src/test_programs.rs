@@ -22,8 +22,8 @@ struct WaitingProgram {
     name: &'static str,
     /// Number of its tests that run at once.
     threads: usize,
-    /// Modules that run in a process of their own, beside the rest: those whose tests last longest
-    /// and run one after the other anyway.
+    /// Modules that run in a process of their own, alongside the rest: those whose tests last
+    /// longest and run one after the other anyway.
     separate: &'static [&'static str],
 }
 
@@ -38,7 +38,7 @@ const WAITING: &[WaitingProgram] = &[
 /// Programs that begin next: the longest of those that compute more than they wait.
 const COMPUTING: &[&str] = &["lunar-pool/it", "lunar-iscsi/lunar_iscsi"];
 
-/// The program of the tests with foreign peers, which `LUNAR_BIN` tells the server.
+/// The program of the tests with foreign peers, whose server is the file in `LUNAR_BIN`.
 const PEERS: &str = "lab/it";
 
 /// Variable with the number of tests of a program that run at once.

@@ -11,8 +11,8 @@ pub(super) struct Share {
 }
 
 impl fmt::Display for Share {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{} of {}", self.achieved, self.of)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.achieved, self.of)
     }
 }
 

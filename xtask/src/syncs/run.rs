@@ -34,7 +34,7 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
     let began = Instant::now();
     let problems = check(root)?;
     ensure!(problems.is_empty(), "the table does not match the source:\n{}", problems.join("\n"));
-    let copy = Copy::make(root)?;
+    let copy = TreeCopy::make(root)?;
     let not_built = copy.build_all(root)?;
     let complete = copy.run_tests("", None)?;
     ensure!(complete.success, "a server with all of its syncs fails:\n{}", complete.output);
@@ -72,7 +72,7 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
 }
 
 /// A copy of the tree with a build of its own, and the tests of the original.
-struct Copy {
+struct TreeCopy {
     tree: PathBuf,
     build: PathBuf,
     tests: PathBuf,
@@ -83,7 +83,7 @@ struct RunResult {
     output: String,
 }
 
-impl Copy {
+impl TreeCopy {
     fn make(root: &Path) -> Result<Self> {
         let tests = power_cut_tests(root)?;
         let target = tests.ancestors().nth(3).context("there is no target directory")?;

@@ -71,8 +71,8 @@ fn switch_expression(row: usize, call: &str) -> String {
     };
     // Some crates are `no_std`, so the expression names the standard library itself.
     format!(
-        "({{ extern crate std as of_xtask;\n\
-         if of_xtask::env::var_os(\"{VARIABLE}\").is_some_and(|row| row == \"{row}\") \
+        "({{ extern crate std as std_of_mutation;\n\
+         if std_of_mutation::env::var_os(\"{VARIABLE}\").is_some_and(|row| row == \"{row}\") \
          {{ {replacement} }} else {{ {call} }}\n}})"
     )
 }
