@@ -8,7 +8,8 @@
 //! `flock`.
 
 use super::unsafe_fcntl::{is_byte_locked, lock_byte, unlock_bytes};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -122,11 +123,23 @@ fn holders(file: &File) -> io::Result<String> {
     Ok(found.join(", "))
 }
 
-/// Returns the number of descriptors of a process that refer to the file.
+/// Returns the number of descriptors of a process that refer to the file and may hold its locks.
 fn open_files(process: &Path, wanted: FileIdentity) -> usize {
     let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { return 0 };
     let same = |path: &Path| {
         std::fs::metadata(path).is_ok_and(|metadata| FileIdentity::of(&metadata) == wanted)
     };
-    descriptors.flatten().filter(|descriptor| same(&descriptor.path())).count()
+    let descriptors = descriptors.flatten().filter(|descriptor| same(&descriptor.path()));
+    descriptors.filter(|descriptor| !is_path_only(process, &descriptor.file_name())).count()
+}
+
+/// Returns true if a descriptor only names the file (O_PATH), as one of this process does while it
+/// opens the file: such a descriptor holds no lock.
+fn is_path_only(process: &Path, descriptor: &OsStr) -> bool {
+    let info = std::fs::read_to_string(process.join("fdinfo").join(descriptor));
+    let flags = info
+        .iter()
+        .flat_map(|info| info.lines())
+        .find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+    flags.is_some_and(|flags| OFlags::from_bits_retain(flags).contains(OFlags::PATH))
 }

@@ -28,6 +28,30 @@ fn a_second_open_is_refused() {
     open(&other);
 }
 
+/// Goal: the message about a file in use names the process that holds it, and not the process that
+/// opens it. Method: `flock` holds the file while its child waits for input.
+#[test]
+fn another_process_is_the_only_holder_named() {
+    let scratch = Scratch::new();
+    let path = scratch.0.join("disk.img");
+    drop(FileDevice::open(options(&path, Some(SIZE_BYTES))).unwrap());
+    let mut holder = Command::new("flock")
+        .args([path.to_str().unwrap(), "sh", "-c", "echo locked; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = holder.stdin.take().unwrap();
+    let mut output = BufReader::new(holder.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    let why = refused(options(&path, None));
+    assert!(why.contains(&format!("(process {})", holder.id())), "{why}");
+    assert!(!why.contains("this process itself"), "{why}");
+    drop(input);
+    holder.wait().unwrap();
+    open(&path);
+}
+
 /// Goal: readers share a file that is served read-only; no writer can open it, and writes are
 /// refused.
 #[test]
