@@ -51,7 +51,8 @@ fn meaning(error: &io::Error) -> &'static str {
              kernel.io_uring_disabled"
         }
         Some(libc::ENOSYS | libc::EINVAL) => {
-            "not supported by this kernel, or only an older version"
+            "not supported by this kernel, or only an older version, or hidden by the seccomp \
+             profile of the container"
         }
         Some(libc::ENOMEM) => "its memory cannot be locked: raise RLIMIT_MEMLOCK",
         Some(libc::EMFILE | libc::ENFILE) => {
@@ -71,6 +72,7 @@ mod tests {
         let meaning_of = |errno| meaning(&io::Error::from_raw_os_error(errno));
         assert!(meaning_of(libc::EPERM).contains("seccomp"));
         assert!(meaning_of(libc::ENOSYS).contains("kernel"));
+        assert!(meaning_of(libc::ENOSYS).contains("container"), "as podman and Docker do");
         assert!(meaning_of(libc::ENOMEM).contains("RLIMIT_MEMLOCK"));
         assert!(meaning_of(libc::EMFILE).contains("open files"));
     }
