@@ -202,8 +202,19 @@ fn canonical(file: &Path) -> Result<PathBuf, Failure> {
             Failure::new(format!("cannot open {}: {what}", file.display())).hint(remedy.as_str())
         }
         None => Failure::new(format!("cannot find {}: {error}", file.display()))
-            .hint("the directory of a new file must exist: create it with mkdir -p"),
+            .hint(hint_of(error.kind())),
     })
+}
+
+/// Returns what to do about a path whose directory cannot be opened.
+fn hint_of(kind: std::io::ErrorKind) -> &'static str {
+    match kind {
+        std::io::ErrorKind::PermissionDenied => {
+            "this user may not search a directory of the path: change its permissions, or use \
+             another directory"
+        }
+        _ => "the directory of a new file must exist: create it with mkdir -p",
+    }
 }
 
 /// Percent-encodes all bytes but letters, digits, `.`, `_` and `-`.
@@ -234,6 +245,17 @@ mod tests {
 
     fn load(directory: &Path) -> Result<Uuid, Failure> {
         load_or_create(&create_directory(directory)?)
+    }
+
+    /// Goal: a directory without permission is not reported as missing.
+    #[test]
+    fn hints_fit_the_cause() {
+        let base = scratch("hints");
+        let failure = canonical(&base.join("none/disk.img")).unwrap_err();
+        fs::remove_dir_all(base).unwrap();
+        assert!(failure.hint.unwrap().contains("mkdir"));
+        let denied = hint_of(std::io::ErrorKind::PermissionDenied);
+        assert!(denied.contains("permissions") && !denied.contains("mkdir"));
     }
 
     /// Goal: a unit keeps its identity, and its directory holds only the uuid file.

@@ -34,7 +34,7 @@ pub fn read_file(path: &Path) -> Result<Secret, Failure> {
 pub(crate) fn read(path: &Path, readable: Readable) -> Result<Secret, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot read the secret file {}: {error}", path.display()))
-            .hint("create one with: head -c 18 /dev/urandom | base64 > FILE; chmod 600 FILE")
+            .hint(hint_of(error.kind()))
     };
     let (mut bytes, metadata) =
         small_file::read(path, SECRET_BYTES_MAX as u64 + 3, readable).map_err(failed)?;
@@ -49,6 +49,20 @@ pub(crate) fn read(path: &Path, readable: Readable) -> Result<Secret, Failure> {
     }
     let whose = format!("the secret file {}", path.display());
     checked(bytes, &whose)
+}
+
+/// Returns what to do about a secret file that cannot be read. An existing file is not to be
+/// replaced: initiators have its secret.
+fn hint_of(kind: std::io::ErrorKind) -> &'static str {
+    match kind {
+        std::io::ErrorKind::NotFound => {
+            "create one with: (umask 077; head -c 12 /dev/urandom | base64 > FILE)"
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "make it readable for this user only: chown USER FILE; chmod 600 FILE"
+        }
+        _ => "name a file that contains the secret",
+    }
 }
 
 /// The secret for `--chap-user`: from the file if one is named, else from the environment.
@@ -106,7 +120,7 @@ pub fn check_length(secret: &Secret, lengths: Lengths) -> Result<(), Failure> {
     }
     Err(Failure::new(format!("the CHAP secret is shorter than {SECRET_BYTES_MIN} bytes (96 bits)"))
         .hint(
-            "create a longer one with: head -c 18 /dev/urandom | base64 > FILE; or accept the \
+            "create a longer one with: head -c 12 /dev/urandom | base64 > FILE; or accept the \
              short one, which can be guessed, with --allow-short-secrets (in a configuration: \
              allow_short_secrets)",
         ))
@@ -158,6 +172,17 @@ mod tests {
             let path = file(name, content);
             assert_eq!(read_file(&path).unwrap().expose(), secret, "{name}");
             std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    /// Goal: only a file that does not exist is created: another one may contain a secret in use.
+    #[test]
+    fn a_secret_in_use_is_not_replaced() {
+        use std::io::ErrorKind::{IsADirectory, NotFound, PermissionDenied};
+        assert!(hint_of(NotFound).contains("> FILE"));
+        assert!(hint_of(PermissionDenied).contains("chmod"));
+        for kind in [PermissionDenied, IsADirectory] {
+            assert!(!hint_of(kind).contains("> FILE"), "{kind}");
         }
     }
 

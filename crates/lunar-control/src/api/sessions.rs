@@ -214,5 +214,5 @@ async fn log_out(
 
 fn no_session(tsih: u16) -> Problem {
     Problem::not_found(format!("there is no session {tsih}"))
-        .hint("it may have ended: see GET /api/v1/sessions for the current sessions")
+        .hint("it may have ended: see `lunar ctl sessions` for the current sessions")
 }

@@ -554,7 +554,8 @@ impl Resolver<'_> {
             DeviceUrl::File(path) => {
                 *path = self.base.join(&*path);
                 if size.is_none() && !path.exists() {
-                    let hint = "use an existing file, or add size = \"10GiB\" to create it";
+                    let hint =
+                        "use an existing file, or give it a `size`, like 10GiB, to create it";
                     let what = format!("{} does not exist", path.display());
                     problems.add(&text.span, what, Some(missing_hint(path, hint)));
                 }
