@@ -76,8 +76,6 @@ pub struct BenchCommand {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     iops: Option<u32>,
-    #[command(flatten)]
-    network: NetworkArgs,
     /// Also show the figures of each disk relative to the first one
     #[arg(long)]
     compare: bool,
@@ -91,6 +89,9 @@ pub struct BenchCommand {
     /// Seed of the random positions
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    // The last: their headings also apply to options after them.
+    #[command(flatten)]
+    network: NetworkArgs,
     #[command(flatten)]
     session: SessionArgs,
 }

@@ -21,8 +21,6 @@ pub struct TargetCommand {
     /// The configuration; `lunar check` validates it
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    #[command(flatten)]
-    api: ServeApiArgs,
     /// Take this pool over from the host that has it open, which cannot write to it from then on;
     /// may be repeated
     #[arg(long, value_name = "POOL")]
@@ -31,6 +29,9 @@ pub struct TargetCommand {
     /// their size until the configuration is applied
     #[arg(long)]
     grow: bool,
+    // The last: its heading also applies to options after it.
+    #[command(flatten)]
+    api: ServeApiArgs,
 }
 
 /// Runs the command.

@@ -35,6 +35,29 @@ fn help_has_an_example() {
     }
 }
 
+/// Goal: the headings of the help contain the options of their subject only. Method: the headings
+/// that stood above unrelated options of later declaration.
+#[test]
+fn headings_of_the_help_fit_their_options() {
+    for (command, heading, expected) in [
+        ("target", "API:", "--api"),
+        ("serve", "API:", "--api"),
+        ("switch", "API:", "--api"),
+        ("bench", "Network:", "--delay --rate --window"),
+    ] {
+        let text = printed(&run(&[command, "--help"]));
+        let section = text.split_once(&format!("\n{heading}\n")).expect(command).1;
+        let options = section.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
+        let options = options.filter_map(|line| line.split_whitespace().next());
+        let options: Vec<_> = options.filter(|word| word.starts_with("--")).collect();
+        assert!(!options.is_empty(), "{command}");
+        for option in options {
+            let fits = expected.split(' ').any(|begin| option.starts_with(begin));
+            assert!(fits, "{command}: {option} below {heading}");
+        }
+    }
+}
+
 /// Goal: options of later versions are not offered.
 #[test]
 fn later_options_do_not_exist() {
