@@ -320,8 +320,21 @@ pub async fn open(
         }
         _ => {
             let file_systems = FileSystems::new(lunar_control::process_memory_bytes());
-            open_local(url, local, &file_systems).map(OpenedDevice::Local)
+            let opened = open_local(url, local, &file_systems);
+            opened.map(OpenedDevice::Local).map_err(|failure| missing_path(url, failure))
         }
+    }
+}
+
+/// Adds the form of other devices to a failure about a path that does not exist: the path may be
+/// an address without `iscsi://`.
+fn missing_path(url: &DeviceUrl, failure: Failure) -> Failure {
+    let is_missing = url.path().is_some_and(|path| !path.exists());
+    match failure.hint {
+        None if is_missing => {
+            failure.hint("name an existing file or block device, or a LUN: iscsi://HOST/TARGET/LUN")
+        }
+        _ => failure,
     }
 }
 

@@ -282,6 +282,7 @@ fn failures_use_the_terms_of_the_command() {
     {
         let text = printed(&run(arguments));
         assert!(text.contains("it does not exist"), "{arguments:?}: {text}");
+        assert!(text.contains("or a LUN: iscsi://HOST/TARGET/LUN"), "{arguments:?}: {text}");
         assert!(!text.contains("with a size"), "{arguments:?}: {text}");
     }
     for arguments in [["bench", &served].as_slice(), &["read", &served]] {
