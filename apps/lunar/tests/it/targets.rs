@@ -125,6 +125,28 @@ fn the_configuration_outranks_persisted_targets() {
     assert_exit(&server.stop().0, 0);
 }
 
+/// Goal: the lines that `--print-toml` prints for a changed persisted target keep the change when
+/// they are added to the configuration file; without them an apply undoes the change.
+#[test]
+fn printed_lines_keep_changes_of_a_persisted_target() {
+    let rig = Rig::new("changed-persisted-target");
+    let server = rig.start();
+    rig.good(&["ctl", "add-target", ADDED, "mem:1M", "--persist"]);
+    let print = ["ctl", "status", "--print-toml"];
+    assert_eq!(rig.good(&print), "");
+    let add = ["ctl", "add-lun", "mem:2M", "--target", ADDED, "--print-toml"];
+    let lines = rig.good(&add);
+    assert_eq!(rig.good(&print), lines);
+    let undone = rig.good(&["apply", &rig.config()]);
+    assert!(undone.contains(&format!("- {ADDED} LUN 1")), "{undone}");
+    assert_eq!(rig.good(&add), lines);
+    rig.0.file("lunar.toml", rig.text(&lines).as_bytes());
+    let applied = rig.good(&["apply", &rig.config()]);
+    assert!(applied.contains("no differences"), "{applied}");
+    assert!(applied.contains("can be removed"), "{applied}");
+    assert_exit(&server.stop().0, 0);
+}
+
 /// Goal: a target that the state directory cannot keep is not served either, and can be added once
 /// the directory is writable.
 #[test]

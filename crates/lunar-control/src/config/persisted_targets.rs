@@ -105,7 +105,7 @@ pub fn add(
         target.is_persisted = true;
         if has(&configuration.targets, &target.name) {
             warnings.push(format!(
-                "{} has no effect: the configuration file has the target {}",
+                "{} has no effect, and can be removed: the configuration file has the target {}",
                 path.display(),
                 target.name
             ));

@@ -46,7 +46,10 @@ pub(super) fn of_drift(applied: &Configuration, running: &Configuration) -> Stri
     }
     for target in &running.targets {
         match find(&applied.targets, &target.name) {
-            Some(old) => push_drift(&mut text, &applied.targets[old], target),
+            Some(old) => match &applied.targets[old] {
+                old if old.is_persisted => push_drift_of_persisted(&mut text, old, target),
+                old => push_drift(&mut text, old, target),
+            },
             None => push_target(&mut text, target),
         }
     }
@@ -96,6 +99,20 @@ fn push_drift(text: &mut String, old: &TargetConfig, new: &TargetConfig) {
             }
             (None, None) => {}
         }
+    }
+}
+
+/// Prints the whole target if it was changed: no lines of the configuration file could be changed.
+fn push_drift_of_persisted(text: &mut String, old: &TargetConfig, new: &TargetConfig) {
+    let mut changes = String::new();
+    push_drift(&mut changes, old, new);
+    if !changes.is_empty() {
+        text.push_str(&format!(
+            "# target {}: the state directory keeps it without its changes; add the whole target, \
+             which takes precedence\n",
+            new.name
+        ));
+        push_target(text, new);
     }
 }
 

@@ -49,6 +49,9 @@ pub struct ResizeCommand {
 ///
 /// If the device is served already and the settings are the same, the new LUN shows the same disk:
 /// two LUNs with one identity.
+///
+/// An apply or a restart removes the LUN again, also from a target that was added with --persist,
+/// unless the lines of --print-toml are in the configuration.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl add-lun more.img --size 5G --print-toml")]
 pub struct AddLun {

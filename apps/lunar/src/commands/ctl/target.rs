@@ -17,10 +17,13 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 /// Add a target with one LUN for each device
 ///
 /// A target that exists with the same settings is left as it is, so that the command can be
-/// repeated; one with other settings is refused.
+/// repeated; one with other settings is refused. A persisted target is kept as it was added, apart
+/// from the sizes of its disks: name all its devices at once. LUNs and limits that are added later
+/// last until the next apply or restart.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  \
-    lunar ctl add-target iqn.2026-11.org.example:vol1 /srv/vol1.img --size 5G --persist")]
+#[command(after_help = "Examples:\n  \
+    lunar ctl add-target iqn.2026-11.org.example:vol1 /srv/vol1.img --size 5G --persist\n  \
+    lunar ctl add-target iqn.2026-11.org.example:vol2 /srv/a.img /srv/b.img --persist")]
 pub struct AddTargetCommand {
     /// The target's iSCSI name
     #[arg(value_name = "IQN")]
