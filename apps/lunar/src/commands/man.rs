@@ -80,6 +80,15 @@ fn render(page: &Page, command: &clap::Command) -> io::Result<Vec<u8>> {
     Ok(String::from_utf8_lossy(&text).replace("\n.br\n\n.br\n", "\n.sp\n").into_bytes())
 }
 
+/// Returns the pages that the page of a command names at its end.
+fn see_also(command: &str) -> &'static str {
+    match command {
+        "lunar" => "lunar-serve(1), lunar-target(1), lunar-ctl(1), lunar-info(1), lunar.toml(5)",
+        "target" | "switch" | "check" | "apply" | "pool" | "ctl" => "lunar(1), lunar.toml(5)",
+        _ => "lunar(1)",
+    }
+}
+
 /// Sections common to all commands, and the examples, whose lines are kept.
 fn common_sections(command: &clap::Command) -> Roff {
     let mut page = Roff::new();
@@ -104,8 +113,6 @@ fn common_sections(command: &clap::Command) -> Roff {
         page.control("fi", []);
     }
     page.control("SH", ["SEE ALSO"]);
-    let root = "lunar";
-    let see_also = if command.get_name() == root { "lunar-serve(1)" } else { "lunar(1)" };
-    page.text([roman(see_also)]);
+    page.text([roman(see_also(command.get_name()))]);
     page
 }
