@@ -24,10 +24,6 @@ const AVOID_TIME: Duration = Duration::from_secs(2);
 /// a page, and a storage may send segments of one byte.
 const SEGMENT_COUNTED_MIN: usize = 4 << 10;
 
-/// Maximum data of READs that waits for the socket of the host while the storage is read: the data
-/// is sent while it is in the cache of the processor.
-const BACKLOG_BYTES_MAX: usize = 128 << 10;
-
 /// State of a connection between one host connection and one storage, which both sides use. READs
 /// and WRITEs have connections of their own: that of READs is not read while the host does not take
 /// their data.
@@ -93,9 +89,6 @@ struct Transfer {
     /// Data of a READ that has not begun to arrive, in bytes.
     missing_bytes: usize,
     pieces: VecDeque<RelayedPiece>,
-    /// True once the data of a READ is asked for: it waits for the host alone, and no longer for
-    /// other parts of its command.
-    is_taken: bool,
     wants: VecDeque<(u32, u32)>,
     end: Option<Result<(), RelayFailure>>,
     waker: Option<Waker>,
@@ -193,7 +186,6 @@ impl StorageLink {
             in_flight,
             missing_bytes: bytes as usize,
             pieces: VecDeque::new(),
-            is_taken: false,
             wants: VecDeque::new(),
             end: None,
             waker: None,
@@ -238,7 +230,6 @@ impl StorageLink {
         let Some(transfer) = state.transfers.get_mut(&id) else {
             return Poll::Ready(Err(RelayFailure::Lost));
         };
-        transfer.is_taken = true;
         if let Some(piece) = transfer.pieces.pop_front() {
             return Poll::Ready(Ok(Some(piece)));
         }
@@ -291,7 +282,7 @@ impl StorageLink {
         }
     }
 
-    /// True while a further segment fits the limits of each READ, and the host takes the data.
+    /// True while a further segment fits the limits of each READ.
     pub(super) fn may_receive(&self) -> bool {
         self.0.borrow_mut().may_receive()
     }
@@ -378,14 +369,7 @@ impl LinkState {
     fn may_receive(&mut self) -> bool {
         let transfers = &self.transfers;
         self.full.retain(|id| transfers.get(id).is_some_and(Transfer::is_full));
-        self.full.is_empty() && !self.is_backlogged()
-    }
-
-    /// True while more data than [`BACKLOG_BYTES_MAX`] waits for the host.
-    fn is_backlogged(&self) -> bool {
-        self.in_flight.bytes() > BACKLOG_BYTES_MAX
-            && self.transfers.values().map(Transfer::backlog_bytes).sum::<usize>()
-                > BACKLOG_BYTES_MAX
+        self.full.is_empty()
     }
 
     /// Has the session logged out once the host is gone and no transfer is left.
@@ -402,13 +386,6 @@ impl Transfer {
     fn is_full(&self) -> bool {
         let next_bytes = self.missing_bytes.min(SEGMENT_BYTES_MAX as usize);
         next_bytes > 0 && self.in_flight.room_bytes() < next_bytes.max(SEGMENT_COUNTED_MIN)
-    }
-
-    /// Length of the data that only waits for the socket of the host. The last segment of a READ
-    /// is not counted: it is sent when the next one, or the end of the command, has arrived.
-    fn backlog_bytes(&self) -> usize {
-        let all = if self.is_taken { self.in_flight.bytes() } else { 0 };
-        all.saturating_sub(SEGMENT_BYTES_MAX as usize)
     }
 
     fn wake(&mut self) {
@@ -486,51 +463,5 @@ mod tests {
             assert_eq!(receive(&link, id, segments), expected);
             assert!(link.may_receive(), "the data is complete");
         }
-    }
-
-    /// Receives segments that the host takes from the link, and its socket does not take. Returns
-    /// the data that waits.
-    fn backlog(link: &StorageLink, id: TaskId) -> Vec<RelayedPiece> {
-        let context = Context::from_waker(Waker::noop());
-        let mut waiting = Vec::new();
-        let mut take = || match link.poll_piece(id, &context) {
-            Poll::Ready(Ok(Some(piece))) => waiting.push(piece),
-            other => assert!(other.is_pending(), "{other:?}"),
-        };
-        take();
-        while receive(link, id, std::iter::once(SEGMENT_BYTES_MAX)) == 1 {
-            take();
-        }
-        waiting
-    }
-
-    /// Goal: the storage is read as long as the socket of the host takes the data.
-    #[test]
-    fn a_backlog_stops_the_storage() {
-        let link = StorageLink::new(StorageAvoidance::default());
-        let id = read(&link, 16 * SEGMENT_BYTES_MAX);
-        let mut waiting = backlog(&link, id);
-        let bytes = waiting.iter().map(|piece| piece.data.len()).sum::<usize>();
-        assert!(bytes > BACKLOG_BYTES_MAX && bytes < COMMAND_BYTES_MAX, "{bytes} bytes");
-        waiting.remove(0);
-        assert!(link.may_receive());
-    }
-
-    /// Goal: the last segments of READs, which wait for the next ones, and data that waits for
-    /// other parts of its command do not stop the storage: it may have what they wait for.
-    #[test]
-    fn only_data_that_waits_for_the_host_stops_the_storage() {
-        let link = StorageLink::new(StorageAvoidance::default());
-        let mut held = Vec::new();
-        for _ in 0..8 {
-            let id = read(&link, 4 * SEGMENT_BYTES_MAX);
-            assert_eq!(receive(&link, id, std::iter::once(SEGMENT_BYTES_MAX)), 1);
-            let context = Context::from_waker(Waker::noop());
-            held.push(link.poll_piece(id, &context));
-        }
-        assert!(link.may_receive(), "last segments");
-        let id = read(&link, COMMAND_BYTES_MAX as u32);
-        let segments = std::iter::repeat_n(SEGMENT_BYTES_MAX, 8);
-        assert_eq!(receive(&link, id, segments), 8, "a part that waits for another one");
     }
 }
