@@ -132,18 +132,26 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// Offsets of fields, for field pointers.
-pub(super) mod at {
-    pub(in crate::osd) const OPTIONS: u16 = 10;
-    pub(in crate::osd) const FORMAT: u16 = 11;
-    pub(in crate::osd) const TIMESTAMPS_CONTROL: u16 = 12;
-    pub(in crate::osd) const PARTITION: u16 = 16;
-    pub(in crate::osd) const OBJECT: u16 = 24;
-    pub(in crate::osd) const PARAMETERS: u16 = 32;
-    /// The field `last` of OSD-2.
-    pub(in crate::osd) const LAST: u16 = 48;
-    pub(in crate::osd) const ATTRIBUTES: u16 = 52;
-    pub(in crate::osd) const CAPABILITY: u16 = 80;
+/// Offsets of fields that all versions have at the same place, for field pointers.
+pub mod at {
+    /// FUA, ISOLATION and FLUSH SCOPE.
+    pub const OPTIONS: u16 = 10;
+    /// GET/SET CDBFMT and options of single commands.
+    pub const FORMAT: u16 = 11;
+    /// TIMESTAMPS CONTROL.
+    pub const TIMESTAMPS_CONTROL: u16 = 12;
+    /// PARTITION_ID.
+    pub const PARTITION: u16 = 16;
+    /// USER_OBJECT_ID or COLLECTION_OBJECT_ID.
+    pub const OBJECT: u16 = 24;
+    /// The first field that depends on the version.
+    pub const PARAMETERS: u16 = 32;
+    /// The last of these fields, of OSD-2: CDB CONTINUATION LENGTH.
+    pub const LAST: u16 = 48;
+    /// Attributes parameters.
+    pub const ATTRIBUTES: u16 = 52;
+    /// The capability.
+    pub const CAPABILITY: u16 = 80;
 }
 
 impl OsdVersion {

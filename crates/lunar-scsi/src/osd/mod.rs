@@ -75,6 +75,7 @@ pub use continuation::{
     CopySourceFlags, EXTENSION_CAPABILITIES_MAX, QUERY_CRITERIA_MAX, QueryCriterion, QueryList,
     QueryListError, QueryMatch, SCATTER_GATHER_ENTRIES_MAX,
 };
+pub use layout::at as field_at;
 pub use lists::{
     ATTRIBUTE_ENTRIES_MAX, AttributeListError, AttributeListType, AttributeValue,
     MultiObjectAttributes, ObjectAttributes, RetrievedAttributes, RetrievedListBuilder,
