@@ -212,10 +212,34 @@ impl ObjectStore {
         first: AttributeId,
         count_max: usize,
     ) -> Result<Vec<(AttributeId, Bytes)>, StoreError> {
+        self.attributes_before(owner, first, first.page.checked_add(1), count_max).await
+    }
+
+    /// Returns up to `count_max` attributes of all pages, in order, from `first` on.
+    ///
+    /// # Errors
+    /// `NoSuchPartition`, `NoSuchObject`, `Damaged`, `Index`.
+    pub async fn attributes_of_pages(
+        &self,
+        owner: ObjectId,
+        first: AttributeId,
+        count_max: usize,
+    ) -> Result<Vec<(AttributeId, Bytes)>, StoreError> {
+        self.attributes_before(owner, first, None, count_max).await
+    }
+
+    /// Returns attributes from `first` on, of pages before `end_page` if there is one.
+    async fn attributes_before(
+        &self,
+        owner: ObjectId,
+        first: AttributeId,
+        end_page: Option<u32>,
+        count_max: usize,
+    ) -> Result<Vec<(AttributeId, Bytes)>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let get = move |map: &ObjectMap<'_>| {
             let serial = map.attributes_of(owner)?;
-            let end = match first.page.checked_add(1) {
+            let end = match end_page {
                 Some(page) => RowKey::Attribute(serial, AttributeId::new(page, 0)),
                 None => RowKey::Attribute(serial.saturating_add(1), AttributeId::new(0, 0)),
             };

@@ -21,6 +21,28 @@ async fn open(device: &Device) -> ObjectStore {
     ObjectStore::open(device.clone(), StoreOptions::default()).await.unwrap()
 }
 
+/// Goal: attributes are listed in order, those of one page and those of all. Method: two pages, of
+/// two objects.
+#[tokio::test]
+async fn attributes_are_listed_over_pages() {
+    let (_, store) = store().await;
+    let partition = store.create_partition(None).await.unwrap();
+    let first = store.create(partition, None).await.unwrap();
+    let second = store.create(partition, None).await.unwrap();
+    let ids = [(1, 2), (1, 9), (5, 0)].map(|(page, number)| AttributeId::new(page, number));
+    for id in ids {
+        store.set_attribute(first, id, Some(data(1, 3))).await.unwrap();
+        store.set_attribute(second, id, Some(data(2, 3))).await.unwrap();
+    }
+    let page = store.attributes(first, AttributeId::new(1, 0), 9).await.unwrap();
+    assert_eq!(page, [(ids[0], data(1, 3)), (ids[1], data(1, 3))]);
+    for from in 0..ids.len() {
+        let all = store.attributes_of_pages(first, ids[from], 2).await.unwrap();
+        let expected: Vec<_> = ids[from..].iter().take(2).map(|id| (*id, data(1, 3))).collect();
+        assert_eq!(all, expected);
+    }
+}
+
 #[tokio::test]
 async fn data_and_attributes_return_after_a_reopen() {
     let (device, store) = store().await;
