@@ -80,6 +80,7 @@ mod observer;
 mod open_files;
 mod operation_slots;
 mod options;
+pub mod osd;
 mod peer_network;
 mod pieces;
 mod plan_result;
