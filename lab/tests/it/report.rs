@@ -77,10 +77,12 @@ fn the_page_fits_its_window() -> Result<()> {
     }
     let lunar = Lunar::serve(&[&disk, "--name", TARGET])?;
     let (url, page) = (lunar.url(TARGET, 0), scratch.path("report.html"));
-    let quick = ["bench", &url, &file, "--seconds", "0.25", "--warm-up", "0.05", "--rounds", "2"];
+    let quick = ["--seconds", "0.25", "--warm-up", "0.05", "--rounds", "2"];
     let axes = ["--depth", "1,4,16", "--io-size", "4K,64K", "--pattern", "rand-read,rand-write"];
-    let printed =
-        run_checked(&binary()?, &[&quick[..], &axes, &["--html", &page]].concat(), COMMAND_MAX)?;
+    // The pictures of the documents show the name of the file, and no folder.
+    let (folder, lunar_program) = (scratch.path(""), binary()?);
+    let bench = ["-C", &folder, &lunar_program, "bench", &url, "file.img", "--html", &page];
+    let printed = run_checked("env", &[&bench[..], &quick, &axes].concat(), COMMAND_MAX)?;
     ensure!(printed.contains("not compared like with like"), "{printed}");
     lunar.stop(Duration::from_secs(60))?;
     let html = std::fs::read_to_string(&page)?;
