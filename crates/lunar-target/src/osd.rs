@@ -11,9 +11,8 @@
 //! | 4. attribute post-process: attributes are returned in data-in | `retrieval`, `values` |
 //! | 5. sense collection | `sense` |
 //!
-//! Not supported are commands that the standard adds to these: security keys, queries, tracking
-//! collections, copies, snapshots, structure checks, CDB continuation, and attributes in lists.
-//! They are refused with INVALID FIELD IN CDB.
+//! Security keys, queries, tracking collections, copies, snapshots, structure checks, CDB
+//! continuation, and LIST with attributes are refused with INVALID FIELD IN CDB.
 //!
 //! The executor has no other I/O than that of the store. A command and the attributes that it sets
 //! are one change of the store, except where the store chooses the ids of new objects, and where
@@ -44,6 +43,16 @@ use sense::{OsdFailure, OsdProgress, invalid};
 use std::sync::Arc;
 use values::{CommandResults, page_owner};
 
+/// Maximum length of data-in of a command, in bytes: its memory.
+pub const OSD_DATA_IN_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of objects and attributes that a command creates, sets and gets.
+pub const OSD_ITEMS_PER_COMMAND_MAX: usize = 1 << 15;
+
+/// Maximum length of the values that a command sets, of all objects that it creates, in bytes: a
+/// record of the store has as much room.
+pub const OSD_VALUE_BYTES_PER_COMMAND_MAX: usize = 4 << 20;
+
 /// The identity of a device, which attributes of its root show.
 #[derive(Clone, Debug, Default)]
 pub struct OsdIdentity {
@@ -68,8 +77,7 @@ pub struct OsdRequest<'a> {
     pub cdb: &'a OsdCdb,
     /// All data-out that the initiator has sent.
     pub data_out: Bytes,
-    /// Length of the data-in that the initiator has room for, in bytes. The executor takes as much
-    /// memory.
+    /// Length of the data-in that the initiator has room for, in bytes.
     pub data_in_bytes_max: usize,
     /// The time of the command in milliseconds since 1970-01-01 UTC.
     pub time: u64,
@@ -138,7 +146,7 @@ impl OsdExecutor {
 
     /// Executes a command.
     pub async fn execute(&self, request: &OsdRequest<'_>) -> OsdOutcome {
-        let mut progress = OsdProgress::new(shown_object(&request.cdb.command));
+        let mut progress = OsdProgress::new(sense_object(&request.cdb.command));
         let result = self.process(request, &mut progress).await;
         // Phase 5: sense collection.
         progress.collect(request.cdb, result)
@@ -229,7 +237,8 @@ impl OsdExecutor {
         let object = self.find_object(&cdb.command).await?;
         let owner = page_owner(object.kind);
         let attributes = AttributeRequest::parse(cdb, &request.data_out, owner)?;
-        retrieval::check_several(cdb, &attributes.get)?;
+        retrieval::check_page_of_many_objects(cdb, &attributes.get)?;
+        check_items(&cdb.command, &attributes).map_err(|()| invalid(cdb.version.length_at()))?;
         let bypasses = cdb.options.timestamps == TimestampsControl::BYPASS
             || self.bypasses_timestamps(object.id).await?;
         let options = ChangeOptions {
@@ -263,8 +272,22 @@ impl OsdExecutor {
     }
 }
 
+/// Refuses objects and attributes that are more than a command may have together.
+fn check_items(command: &OsdCommand, attributes: &AttributeRequest) -> Result<(), ()> {
+    let objects = match *command {
+        OsdCommand::Create { count, .. } => usize::from(count.max(1)),
+        _ => 1,
+    };
+    let items = attributes.items().saturating_add(1).saturating_mul(objects);
+    let bytes = attributes.value_bytes().saturating_mul(objects);
+    match items <= OSD_ITEMS_PER_COMMAND_MAX && bytes <= OSD_VALUE_BYTES_PER_COMMAND_MAX {
+        true => Ok(()),
+        false => Err(()),
+    }
+}
+
 /// Returns the object that sense data shows until it is known better.
-fn shown_object(command: &OsdCommand) -> ObjectAddress {
+fn sense_object(command: &OsdCommand) -> ObjectAddress {
     object_of(command).map_or(ObjectAddress::ROOT, |(address, ..)| address)
 }
 
@@ -282,7 +305,10 @@ fn check_cdb(request: &OsdRequest<'_>) -> Result<(), Sense> {
     if cdb.continuation_bytes != 0 {
         return Err(invalid(field_at::LAST));
     }
-    cdb.data_in_segments().map_err(|error| error.sense())?;
+    let data_in = cdb.data_in_segments().map_err(|error| error.sense())?;
+    if data_in.bytes().min(request.data_in_bytes_max as u64) > OSD_DATA_IN_BYTES_MAX {
+        return Err(invalid(cdb.version.length_at()));
+    }
     let segments = cdb.data_out_segments().map_err(|error| error.sense())?;
     let data = segments.get(BufferSegment::CommandData);
     if data.is_some_and(|data| data.end() > data_out.len() as u64) {

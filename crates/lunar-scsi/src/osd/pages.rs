@@ -74,7 +74,7 @@ impl PageOwner {
         }
     }
 
-    /// The number of the first page; that of all objects have no base.
+    /// Returns the number of the first page of the range of the owner.
     pub const fn base(self) -> u32 {
         match self {
             Self::User => USER,
@@ -91,7 +91,7 @@ impl PageOwner {
 pub enum PageDefiner {
     /// The standard.
     Standard,
-    /// Nobody yet.
+    /// Reserved by the standard.
     Reserved,
     /// Another standard.
     OtherStandard,

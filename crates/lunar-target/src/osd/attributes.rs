@@ -13,7 +13,7 @@ use lunar_scsi::osd::{
 };
 use lunar_scsi::sense::Sense;
 
-/// An attribute to set, which was checked; no bytes remove it.
+/// A checked attribute to set. An empty value removes the attribute.
 #[derive(Clone, Debug)]
 pub(super) struct AttributeChange {
     name: AttributeName,
@@ -89,6 +89,20 @@ fn segment(data_out: &Bytes, range: BufferRange) -> Result<Bytes, Sense> {
 }
 
 impl AttributeRequest {
+    /// Number of attributes to set and to get.
+    pub(super) fn items(&self) -> usize {
+        let get = match &self.get {
+            AttributesToGet::List(names, _) => names.len(),
+            AttributesToGet::Nothing | AttributesToGet::Page(..) => 0,
+        };
+        self.set.len().saturating_add(get)
+    }
+
+    /// Length of the values to set.
+    pub(super) fn value_bytes(&self) -> usize {
+        self.set.iter().map(|change| change.value.len()).fold(0, usize::saturating_add)
+    }
+
     /// Parses and checks the attributes of a command on an object of this kind.
     ///
     /// # Errors
@@ -100,7 +114,7 @@ impl AttributeRequest {
                 let mut set = Vec::new();
                 if let Some(one) = one {
                     let value = Bytes::copy_from_slice(&one.value);
-                    set.push(change(owner, one.name, value, &AttributeSource::Cdb)?);
+                    set.push(checked_change(owner, one.name, value, &AttributeSource::Cdb)?);
                 }
                 Ok(Self { set, get: AttributesToGet::Nothing })
             }
@@ -109,7 +123,7 @@ impl AttributeRequest {
                 if let Some(set) = set {
                     let (value, source) =
                         (segment(data_out, set.value)?, AttributeSource::Page(set.value.offset));
-                    changes.push(change(owner, set.name, value, &source)?);
+                    changes.push(checked_change(owner, set.name, value, &source)?);
                 }
                 let get = match get {
                     None => AttributesToGet::Nothing,
@@ -155,7 +169,7 @@ fn set_list(
         let at = (value.as_ptr() as usize).saturating_sub(list.as_ptr() as usize);
         let at = if value.is_empty() { 0 } else { at.saturating_sub(header) };
         let source = AttributeSource::List(range.offset.saturating_add(at as u64));
-        changes.push(change(owner, name, value, &source)?);
+        changes.push(checked_change(owner, name, value, &source)?);
     }
     Ok(changes)
 }
@@ -170,8 +184,13 @@ fn get_list(
     let list = segment(data_out, range)?;
     let names = decode_get_list(version, &list).map_err(|error| error.sense(range.offset))?;
     let header = if version.is_osd2() { 8 } else { 4 };
+    let mut wildcards = 0;
     for (index, name) in names.iter().enumerate() {
-        if name.page != AttributeName::ALL_PAGES && !is_readable(owner, name.page) {
+        let is_wildcard =
+            name.page == AttributeName::ALL_PAGES || name.number == AttributeName::ALL_NUMBERS;
+        wildcards += usize::from(is_wildcard);
+        let is_unknown = name.page != AttributeName::ALL_PAGES && !is_readable(owner, name.page);
+        if is_unknown || wildcards > WILDCARDS_MAX {
             let at = range.offset.saturating_add(header + 8 * index as u64);
             return Err(invalid_in_list(at).with_attributes(&[*name]));
         }
@@ -185,17 +204,21 @@ fn is_readable(owner: PageOwner, page: u32) -> bool {
 }
 
 /// Checks an attribute to set.
-fn change(
+fn checked_change(
     owner: PageOwner,
     name: AttributeName,
     value: Bytes,
     source: &AttributeSource,
 ) -> Result<AttributeChange, Sense> {
-    check(owner, name, &value).map_err(|fault| source.sense(&fault, name))?;
+    check_attribute(owner, name, &value).map_err(|fault| source.sense(&fault, name))?;
     Ok(AttributeChange { name, value })
 }
 
-fn check(owner: PageOwner, name: AttributeName, value: &[u8]) -> Result<(), AttributeFault> {
+fn check_attribute(
+    owner: PageOwner,
+    name: AttributeName,
+    value: &[u8],
+) -> Result<(), AttributeFault> {
     if PageOwner::of(name.page) != Some(owner) {
         return Err(AttributeFault::Name);
     }
@@ -212,18 +235,22 @@ fn check(owner: PageOwner, name: AttributeName, value: &[u8]) -> Result<(), Attr
                     && attribute.first != pages::ROOT_ADJUSTABLE_CLOCK
             });
             let attribute = attribute.ok_or(AttributeFault::Name)?;
-            attribute.length.allows(value.len()) && is_value(attribute.first, value)
+            attribute.length.allows(value.len()) && is_valid_value(attribute.first, value)
         }
         _ => return Err(AttributeFault::Name),
     };
     if is_valid { Ok(()) } else { Err(AttributeFault::Value) }
 }
 
+/// Maximum number of entries of a list to get that name all pages or all numbers of a page: each
+/// reads all attributes of the object.
+const WILDCARDS_MAX: usize = 16;
+
 /// The value of a timestamp bypass attribute with which timestamps are not updated.
 pub(super) const TIMESTAMP_BYPASS: u8 = 0x7f;
 
 /// True if an attribute of the standard can have this value, whose length is right.
-fn is_value(name: AttributeName, value: &[u8]) -> bool {
+fn is_valid_value(name: AttributeName, value: &[u8]) -> bool {
     match name {
         // NOSEC.
         pages::ROOT_DEFAULT_SECURITY_METHOD

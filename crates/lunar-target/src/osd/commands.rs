@@ -303,7 +303,8 @@ impl OsdExecutor {
                 push(MapType::WRITTEN, from..to);
                 next = next.max(to);
             }
-            if ranges.len() < RANGES_PER_READ {
+            // Ranges beyond the length were written since it was read.
+            if next >= length || ranges.len() < RANGES_PER_READ {
                 break;
             }
         }
@@ -337,7 +338,9 @@ impl OsdExecutor {
         let length = self.store.length(id).await?;
         self.change(checked, Vec::new(), id).await?;
         self.record_access(checked, AccessKind::Data).await?;
-        let available = length.saturating_sub(range.start).max(read);
+        // Bytes that were appended since they were read as zeroes do not count.
+        let available =
+            if read < wanted { read } else { length.saturating_sub(range.start).max(read) };
         let is_past_end = range.length > available;
         Ok(is_past_end.then(|| Sense::read_past_end(available)))
     }

@@ -55,7 +55,7 @@ impl OsdDataIn {
 }
 
 /// Refuses pages of several objects: only the Current Command page can be read then.
-pub(super) fn check_several(cdb: &OsdCdb, get: &AttributesToGet) -> Result<(), Sense> {
+pub(super) fn check_page_of_many_objects(cdb: &OsdCdb, get: &AttributesToGet) -> Result<(), Sense> {
     match (&cdb.command, get) {
         (OsdCommand::Create { count: 2.., .. }, AttributesToGet::Page(page, _))
             if *page != pages::CURRENT_COMMAND =>
@@ -87,7 +87,7 @@ impl OsdExecutor {
                 let room = room(data_in, *range);
                 let list = match executed.objects.len() {
                     1 => self.list(checked, executed, names, last, room).await?,
-                    _ => self.list_of_several(checked, executed, names, room).await?,
+                    _ => self.list_of_objects(checked, executed, names, room).await?,
                 };
                 (list, range)
             }
@@ -129,7 +129,7 @@ impl OsdExecutor {
         Ok(list.finish())
     }
 
-    async fn list_of_several(
+    async fn list_of_objects(
         &self,
         checked: &CheckedOsdCommand<'_>,
         executed: &OsdExecution,

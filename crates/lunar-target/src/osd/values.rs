@@ -12,7 +12,7 @@ use lunar_wire::Field;
 /// Number of attributes that are read from the store at once.
 const ATTRIBUTES_PER_READ: usize = 256;
 
-/// The last number of attributes of which a range is listed one by one.
+/// Maximum number of attributes of a range that are listed one by one.
 const LISTED_RANGE_MAX: u32 = 16;
 
 /// The results of the current command that its page shows.
@@ -305,8 +305,8 @@ impl AttributeReader<'_> {
     ) -> Result<(), OsdFailure> {
         let mut names = vec![AttributeName::new(page, 0)];
         for attribute in pages::ATTRIBUTES.iter().filter(|attribute| attribute.first.page == page) {
-            let count = attribute.last_number - attribute.first.number;
-            if count < LISTED_RANGE_MAX {
+            let last_index = attribute.last_number - attribute.first.number;
+            if last_index < LISTED_RANGE_MAX {
                 let numbers = attribute.first.number..=attribute.last_number;
                 names.extend(numbers.map(|number| AttributeName::new(page, number)));
             }

@@ -1,6 +1,6 @@
 //! Each command: its good case, and its refusals.
 
-use super::{OBJECT, PARTITION, RETRIEVED, TestOsd};
+use super::{OBJECT, OsdRequest, PARTITION, RETRIEVED, TIME, TestOsd};
 use lunar_scsi::osd::{
     AttributeName, CommandFunctions, ContainerFlushScope, FlushScope, IsolationMethod, KeyToSet,
     ListRequest, ListResponse, ListedKind, MapEntry, MapResponse, MapType, ObjectAddress,
@@ -300,4 +300,35 @@ async fn options_are_checked() {
         let short = device.run(&OsdCdb::new(version, write), b"xy").await;
         assert_eq!(short.sense.as_ref().and_then(pointer), Some(field));
     }
+}
+
+/// Goal: a command whose memory or work would exceed a limit is refused, and nothing changes.
+/// Fault: thousands of new objects with thousands of attributes, and wildcards of all attributes,
+/// took gigabytes.
+#[tokio::test]
+async fn commands_have_limits() {
+    let device = TestOsd::with_object().await;
+    let create = |count| OsdCommand::Create { requested: ObjectAddress::new(PARTITION, 0), count };
+    let names: Vec<_> = (1..=100).map(|number| AttributeName::new(0x1_0003, number)).collect();
+    let many: Vec<(AttributeName, &[u8])> = names.iter().map(|name| (*name, &b"x"[..])).collect();
+    let long = vec![b'x'; 32 << 10];
+    let cases: [(u16, &[(AttributeName, &[u8])]); 3] =
+        [(40_000, &[]), (1_000, &many), (200, &[(NAME, &long)])];
+    for (count, set) in cases {
+        let outcome = device.with_lists(OsdVersion::Osd2, create(count), set, &[]).await;
+        let sense = outcome.sense.unwrap();
+        assert_eq!((sense.code, pointer(&sense)), (0x2400, Some(32)), "{count} objects");
+    }
+    let command = OsdCommand::GetAttributes { object: OBJECT };
+    let all = AttributeName::new(AttributeName::ALL_PAGES, AttributeName::ALL_NUMBERS);
+    let outcome = device.with_lists(OsdVersion::Osd2, command, &[], &[all; 17]).await;
+    assert_eq!(outcome.sense.unwrap().code, 0x2600);
+    let range = ObjectRange { start: 0, length: 1 << 30 };
+    let cdb = OsdCdb::new(OsdVersion::Osd2, OsdCommand::Read { object: OBJECT, range });
+    let data_out = bytes::Bytes::new();
+    let request = OsdRequest { cdb: &cdb, data_out, data_in_bytes_max: 1 << 30, time: TIME };
+    let outcome = device.executor.execute(&request).await;
+    assert_eq!(outcome.sense.as_ref().and_then(pointer), Some(32));
+    let count = device.get(ObjectAddress::new(PARTITION, 0), &[pages::PARTITION_OBJECT_COUNT]);
+    assert_eq!(count.await[0].1, 1_u64.to_be_bytes());
 }
