@@ -71,6 +71,7 @@ const ERASED: &str = "erased_data_stays";
 const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
 const POISONED: &str = "a_poisoned_disk_refuses_writes_after_a_restart";
 // Reasons to keep calls.
+const UNSERVED: &str = "no program executes OSD commands yet";
 const RECORDED: &str = "covered by the tests of lunar-osd over disks that are cut at each write";
 const VOLATILE: &str = "covered by the tests of lunar-pool over members with volatile caches";
 const MOVES: &str =
@@ -415,6 +416,7 @@ pub const CALLS: &[Call] = &[
     kept(POOL_MEMBER, "self.device.flush().await", VOLATILE),
     kept(POOL_MEMBER, "bytes.clone()).await?;\n            «self.flush().await?»", VOLATILE),
     kept(POOL_MEMBER, "first, false).await?;\n        }\n        «self.flush().await?»", VOLATILE),
+    kept("crates/lunar-target/src/osd/commands.rs", "self.store.flush()", UNSERVED),
     kept("crates/lunar-osd/src/block_io.rs", "self.device.flush()", RECORDED),
     kept("crates/lunar-osd/src/index.rs", "transaction.commit()", RECORDED),
     kept("crates/lunar-osd/src/store/checkpoint.rs", "true => self.flush()", RECORDED),

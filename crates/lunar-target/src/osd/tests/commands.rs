@@ -312,9 +312,8 @@ async fn commands_have_limits() {
     let names: Vec<_> = (1..=100).map(|number| AttributeName::new(0x1_0003, number)).collect();
     let many: Vec<(AttributeName, &[u8])> = names.iter().map(|name| (*name, &b"x"[..])).collect();
     let long = vec![b'x'; 32 << 10];
-    let cases: [(u16, &[(AttributeName, &[u8])]); 3] =
-        [(40_000, &[]), (1_000, &many), (200, &[(NAME, &long)])];
-    for (count, set) in cases {
+    let one = [(NAME, &long[..])];
+    for (count, set) in [(40_000, &many[..0]), (1_000, &many), (200, &one)] {
         let outcome = device.with_lists(OsdVersion::Osd2, create(count), set, &[]).await;
         let sense = outcome.sense.unwrap();
         assert_eq!((sense.code, pointer(&sense)), (0x2400, Some(32)), "{count} objects");
