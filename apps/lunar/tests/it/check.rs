@@ -287,8 +287,8 @@ const CASES: &[Case] = &[
             (4, 18, "is not a multiple of 64KiB", "choose"),
             (6, 9, "`cores` is 2000", "0 to 1024"),
             (9, 8, "`mutual_user` without `mutual_secret_file`", "both or none"),
-            (9, 36, "cannot read the secret file", "chmod"),
-            (12, 10, "missing.img does not exist", "size ="),
+            (9, 36, "cannot read the secret file", "umask 077"),
+            (12, 10, "missing.img does not exist", "`size`"),
             (16, 8, "`size` is 1000 bytes", "multiple of the block size"),
             (18, 23, "invalid block sizes: 4096, physical 512", "power of two"),
         ],
@@ -539,7 +539,7 @@ redirect = "h:1"
     let made = std::process::Command::new("sh").args(["-c", &command]).status().unwrap();
     assert!(made.success(), "{command}");
     let bytes = std::fs::read(&secret).unwrap();
-    assert_eq!(bytes.trim_ascii_end().len(), 24, "18 bytes in base64");
+    assert_eq!(bytes.trim_ascii_end().len(), 16, "12 bytes in base64");
     assert_exit(&run(&["check", &file]), 0);
 }
 
