@@ -81,7 +81,7 @@ fn the_page_fits_its_window() -> Result<()> {
     let axes = ["--depth", "1,4,16", "--io-size", "4K,64K", "--pattern", "rand-read,rand-write"];
     // The pictures of the documents show the name of the file, and no folder.
     let (folder, lunar_program) = (scratch.path(""), binary()?);
-    let bench = ["-C", &folder, &lunar_program, "bench", &url, "file.img", "--html", &page];
+    let bench = ["-C", &folder, &lunar_program, "bench", &url, "file.img", "--html", "report.html"];
     let printed = run_checked("env", &[&bench[..], &quick, &axes].concat(), COMMAND_MAX)?;
     ensure!(printed.contains("not compared like with like"), "{printed}");
     lunar.stop(Duration::from_secs(60))?;
