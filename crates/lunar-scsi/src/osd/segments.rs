@@ -177,7 +177,7 @@ impl OsdCdb {
     /// Returns the segments of data-in, with their maximum lengths.
     ///
     /// # Errors
-    /// As [`data_out_segments`](Self::data_out_segments).
+    /// The same as those of [`data_out_segments`](Self::data_out_segments).
     pub fn data_in_segments(&self) -> Result<BufferSegments, SegmentError> {
         let mut all = Collector::default();
         let (bytes, field) = (self.command.data_in_bytes(), self.version.length_at());

@@ -217,7 +217,7 @@ fn decode_values(
 /// Decodes the attributes of several objects from data-in.
 ///
 /// # Errors
-/// As [`decode_retrieved_list`].
+/// The same as those of [`decode_retrieved_list`].
 pub fn decode_multi_object_list(
     version: OsdVersion,
     list: &[u8],
